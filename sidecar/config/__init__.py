@@ -1,0 +1,1 @@
+"""Configuration: one YAML file, flags and environment, read into frozen values."""
