@@ -98,6 +98,8 @@ class Exchange:
     t_end: float = 0.0
     response_overheads: list[float] = field(default_factory=list)
     """Seconds from read to written, one for each read of the response."""
+    client_wait: float = 0.0
+    """Seconds during which the response was held up because the application did not take it."""
     rtt: float = 0.0
     """Smoothed round-trip time of the connection at `t_hdr`, from the kernel; 0.0 when it cannot tell."""
     retransmits: int = 0

@@ -1,0 +1,1 @@
+"""The admin port: metrics, health, the effective configuration, the last exchanges."""

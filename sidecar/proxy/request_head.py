@@ -1,0 +1,63 @@
+"""The request head as the upstream gets it: the application's own, less what ends at this hop."""
+
+from __future__ import annotations
+
+from sidecar.exchange import Exchange
+from sidecar.failures import Code, Failure
+from sidecar.http_fields import HOP_BY_HOP, connection_options, lower
+from sidecar.proxy.downstream import Downstream
+from sidecar.proxy.route import Origin
+
+_USUAL_OPTIONS = frozenset({b"keep-alive", b"close", b"upgrade", b"te", b""})
+_HANDLED = HOP_BY_HOP | {b"host", b"trailer", b"traceparent"}
+_TRACEPARENT_LENGTH = 55
+
+
+def with_new_body(head: bytes, length: int) -> bytes:
+    """The head for a body that was changed: its new length, and no content coding, since the answer must be read."""
+    lines = head.split(b"\r\n")[:-2]
+    dropped = (b"content-length", b"transfer-encoding", b"accept-encoding")
+    kept = [line for line in lines if line.split(b":", 1)[0].lower() not in dropped]
+    return b"\r\n".join([*kept, b"Content-Length: %d" % length, b"Accept-Encoding: identity", b"\r\n"])
+
+
+def request_head(downstream: Downstream, origin: Origin, target: bytes, exchange: Exchange) -> bytes:
+    """Request line and fields, ending with the empty line; order, spelling and repetition are kept.
+
+    Raises Failure bad_request for a repeated Host, on which servers disagree (RFC 9112 §3.2).
+    """
+    lines = [b"%b %b HTTP/1.1" % (downstream.method.encode(), target)]
+    options: set[bytes] = set()
+    hosts = 0
+    trailers_accepted = False
+    for name, value in downstream.headers:
+        low = lower(name)
+        if low not in _HANDLED:
+            lines.append(name + b": " + value)
+        elif low == b"host":
+            hosts += 1
+            lines.append(origin.host_line)
+        elif low == b"connection":
+            options |= connection_options(value)
+        elif low == b"te":
+            trailers_accepted = b"trailers" in value.lower()
+        elif low == b"traceparent":
+            lines.append(name + b": " + value)
+            if len(value) >= _TRACEPARENT_LENGTH:
+                exchange.trace_id = value[3:35].decode("latin-1")
+    if hosts != 1:
+        if hosts > 1:
+            raise Failure(Code.BAD_REQUEST, "the request has more than one Host header")
+        lines.insert(1, origin.host_line)
+    if not options <= _USUAL_OPTIONS:
+        lines[1:] = [line for line in lines[1:] if line.split(b":", 1)[0].lower() not in options]
+    if origin.proxy_line:
+        lines.append(origin.proxy_line)
+    if downstream.chunked:
+        lines.append(b"Transfer-Encoding: chunked")
+    if downstream.upgrade:
+        lines.append(b"Connection: Upgrade\r\nUpgrade: websocket")
+    elif trailers_accepted:
+        lines.append(b"Connection: TE\r\nTE: trailers")
+    lines.append(b"\r\n")
+    return b"\r\n".join(lines)
