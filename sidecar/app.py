@@ -1,4 +1,4 @@
-"""The composition root: builds the parts from a configuration, starts and stops them, and swaps what a reload changes."""
+"""The composition root: builds the parts, starts and stops them, and swaps what a reload changes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class App:
         self.started = False
         self._clock = clock
         self.recorder = Recorder(config)
-        self._exposition = Exposition(self.recorder)
+        self._exposition = Exposition(self.recorder, clock)
         self._resolver = Resolver(lookup or system_lookup(), clock)
         self.ledger = Ledger(self.recorder)
         origins = make_origins(config, [], self._resolver, self.recorder, clock)
@@ -98,7 +98,10 @@ class App:
         await self._admin.shutdown(1)
 
     def reload(self, config: Config) -> None:
-        """Serve new requests by `config`; running ones end by the old. Raises OSError or ssl.SSLError, then nothing changed."""
+        """Serve new requests by `config`; running ones end by the old.
+
+        Raises OSError or ssl.SSLError when a file of `tls` cannot be read any more; then nothing has changed.
+        """
         if (config.listen, config.admin) != (self.config.listen, self.config.admin):
             log.warning("reload_needs_restart", keys="listen, admin")
         old = self.proxy.router.origins
@@ -119,12 +122,12 @@ class App:
             upstream, pool = origin.upstream, origin.pool
             address = f"{upstream.url.host}:{upstream.url.port}"
             self.recorder.upstream_info(upstream.name, str(upstream.dialect), "http/1.1", address)
-            self.recorder.connections(upstream.name, lambda pool=pool: pool.active, lambda pool=pool: pool.idle)
+            self.recorder.connections(upstream.name, pool.count_active, pool.count_idle)
 
     def _sweep(self, now: float) -> None:
         for origin in [*self.proxy.router.origins, *self._retired]:
             origin.pool.sweep(now)
-        self._retired = [origin for origin in self._retired if origin.pool.active]
+        self._retired = [origin for origin in self._retired if origin.pool.count_active()]
 
     def _rejected(self, failure: Failure) -> None:
         """Count what could not even be parsed as a request."""
@@ -162,11 +165,7 @@ class App:
 
 
 async def _listen(factory: Callable[[], asyncio.BaseProtocol], address: Address) -> asyncio.Server:
-    loop = asyncio.get_running_loop()
-    try:
-        return await loop.create_server(factory, address.host, address.port, backlog=BACKLOG)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror or error}") from error
+    return await asyncio.get_running_loop().create_server(factory, address.host, address.port, backlog=BACKLOG)
 
 
 def _bound(server: asyncio.Server, address: Address) -> Address:

@@ -19,7 +19,7 @@ def make_origins(
     observer: ConnectionObserver,
     clock: Callable[[], float],
 ) -> list[Origin]:
-    """An Origin for each upstream; one of `kept` where upstream and limits are the same. Raises OSError, ssl.SSLError."""
+    """An Origin for each upstream: one of `kept` where nothing changed, else new. Raises OSError and ssl.SSLError."""
     same = {
         origin.upstream: origin for origin in kept if origin.pool.max_header_bytes == config.limits.max_header_bytes
     }

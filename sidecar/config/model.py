@@ -7,16 +7,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NoReturn, SupportsIndex
 
 
-class Secret(str):
-    """A string that never prints: `repr`, `str` in f-strings and `%s` give `***`; `reveal()` gives the value."""
+class Secret:
+    """Text that never prints: `repr`, `str`, f-strings and `%s` give `***`; only `reveal()` gives the value.
 
-    __slots__ = ()
+    It is no `str`, because `"".join`, slices, `json.dumps` and the like read a subclass of `str` past its methods:
+    here they raise TypeError. Pickling raises it too, since a pickle would hold the value in the clear.
+    """
+
+    __slots__ = ("__value",)
+
+    def __init__(self, value: str) -> None:
+        self.__value = value
 
     def reveal(self) -> str:
         """The secret itself, for the wire only."""
-        return str.__str__(self)
+        return self.__value
+
+    def __bool__(self) -> bool:
+        return bool(self.__value)
+
+    def __eq__(self, other: object) -> bool:
+        return self.__value == other.__value if isinstance(other, Secret) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.__value)
 
     def __repr__(self) -> str:
         return "'***'"
@@ -26,6 +43,18 @@ class Secret(str):
 
     def __format__(self, spec: str) -> str:
         return format("***", spec)
+
+    def __copy__(self) -> Secret:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Secret:
+        return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("a Secret cannot be pickled")
+
+
+_NO_PASSWORD = Secret("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +146,15 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class ProxyUrl:
-    """An HTTP proxy on the way to an upstream."""
+    """An HTTP proxy on the way to an upstream. The user name is kept from `repr` too: it may be a token."""
 
     host: str
     port: int
-    username: str = ""
-    password: Secret = Secret("")
+    username: str = field(default="", repr=False)
+    password: Secret = _NO_PASSWORD
 
     def __str__(self) -> str:
-        return f"http://{self.host}:{self.port}"
+        return f"http://{Address(self.host, self.port)}"
 
 
 @dataclass(frozen=True, slots=True)

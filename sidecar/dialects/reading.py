@@ -41,12 +41,14 @@ class Usage:
     total: int | None = None
     input_excludes_cache: bool = False
     """Anthropic and Bedrock: `input` does not contain the cache reads and writes."""
+    tool_input: int | None = None
+    """Gemini: input that tools brought in, reported apart from `input` and part of `total`."""
 
     def normalised(self) -> Usage:
-        """Input with cached input in it, output with reasoning in it, cached clamped to input, nothing negative."""
+        """Input with cached and tool input in it, output with reasoning, cached clamped to input, nothing negative."""
         cached = max(0, self.cached_input or 0)
         creation = max(0, self.cache_creation_input or 0)
-        prompt = None if self.input is None else max(0, self.input)
+        prompt = None if self.input is None else max(0, self.input) + max(0, self.tool_input or 0)
         output = None if self.output is None else max(0, self.output)
         reasoning = max(0, self.reasoning or 0)
         if self.total is not None and reasoning and self.total - (prompt or 0) - (output or 0) == reasoning:

@@ -22,7 +22,7 @@ from sidecar.failures import Code, Failure
 from sidecar.http_fields import HOP_BY_HOP, NEVER_CONNECTION_OPTIONS, Framing, lower
 from sidecar.proxy.answers import error_response
 from sidecar.proxy.downstream import Downstream, FlowObserver, TunnelPeer
-from sidecar.upstreams.http1 import ResponseHead
+from sidecar.upstreams.http1_response import ResponseHead
 
 MAX_HEADER_FIELDS = 512
 """aiohttp's own 128 rejects applications that send their cookies one by one."""
@@ -184,7 +184,7 @@ class Http1Exchange:
             dropped = HOP_BY_HOP | (head.options - NEVER_CONNECTION_OPTIONS)
         for name, value in head.headers:
             if lower(name) not in dropped:
-                lines.append(name + b": " + value)  # noqa: PERF401 - a comprehension would read the dict twice
+                lines.append(name + b": " + value)
         lines += extra
         framing = head.framing
         if framing is Framing.CHUNKED:
@@ -251,7 +251,7 @@ def _last_chunk(trailers: Headers) -> bytes:
     return b"\r\n".join(lines)
 
 
-class DataProtocol(web.RequestHandler):  # type: ignore[misc]  # its __slots__ are closed to mypy only
+class DataProtocol(web.RequestHandler):
     """A connection of the application."""
 
     __slots__ = ("_clock", "_head_at", "_server", "flow")

@@ -8,7 +8,7 @@ from sidecar import dialects
 from sidecar.exchange import Headers
 from sidecar.failures import RETRY_AFTER_SECONDS, Failure
 from sidecar.http_fields import Framing
-from sidecar.upstreams.http1 import ResponseHead
+from sidecar.upstreams.http1_response import ResponseHead
 
 
 def error_response(failure: Failure, dialect: str) -> tuple[ResponseHead, bytes]:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from sidecar.exchange import Headers
-from sidecar.upstreams.http1 import ResponseHead
+from sidecar.upstreams.http1_response import ResponseHead
 
 
 class FlowObserver(Protocol):
@@ -50,7 +50,11 @@ class Downstream(Protocol):
     """Content-Length of the request."""
     upgrade: bool
     """The application asks for a WebSocket."""
-    body: RequestBody
+
+    @property
+    def body(self) -> RequestBody:
+        """Its body."""
+
     received_at: float
     """Monotonic seconds when the head had been read."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sidecar import dialects, log
-from sidecar.config.model import Config
+from sidecar.config.model import Config, DialectName
 from sidecar.exchange import Exchange, Phase
 from sidecar.failures import Code, ErrorReason, Failure
 from sidecar.proxy.answers import error_response
@@ -71,7 +71,7 @@ class Proxy:
         self.in_flight += 1
         origin: Origin | None = None
         relay: Relay | None = None
-        failure: Failure | None
+        failure: Failure | None = None
         try:
             origin, target = self._admit(downstream, exchange)
             self._observer.in_flight(exchange.upstream, 1)
@@ -137,10 +137,10 @@ class Proxy:
                 else:
                     exchange.connection_reused = False
                     connection = await origin.pool.acquire(exchange)
-            except Failure as failure:
-                if last_try or not _dial_again(failure):
+            except Failure as refused:
+                if last_try or not _dial_again(refused):
                     raise
-                self._retried(exchange, failure.reason)
+                self._retried(exchange, refused.reason)
                 continue
             failure = await self._send(connection, relay, downstream, outgoing)
             if failure is None or last_try or outgoing.body is None or not _send_again(failure, exchange):
@@ -191,9 +191,7 @@ class Proxy:
             connection.request_sent(exchange.t_send1)
             return await relay.done
         connection.start(relay, outgoing.method, outgoing.head)
-        upload = asyncio.get_running_loop().create_task(
-            self._upload(connection, relay, downstream, outgoing.early)
-        )
+        upload = asyncio.get_running_loop().create_task(self._upload(connection, relay, downstream, outgoing.early))
         try:
             return await relay.done
         finally:
@@ -244,7 +242,7 @@ class Proxy:
     def _answer(self, failure: Failure, exchange: Exchange, downstream: Downstream) -> None:
         """Tell the application what went wrong, in the shape its SDK reads."""
         exchange.failure = failure
-        dialect = dialects.resolve(exchange.dialect, exchange.method, exchange.target)
+        dialect = dialects.resolve(DialectName(exchange.dialect), exchange.method, exchange.target)
         head, body = error_response(failure, dialect)
         if downstream.method == "HEAD":
             body = b""

@@ -11,7 +11,8 @@ from sidecar.http_fields import Framing, lower, value_of
 from sidecar.proxy.downstream import Downstream
 from sidecar.proxy.meter import Meter
 from sidecar.proxy.usage_injection import UsageFilter
-from sidecar.upstreams.http1 import Http1Connection, ResponseHead
+from sidecar.upstreams.http1 import Http1Connection
+from sidecar.upstreams.http1_response import ResponseHead
 
 
 class Relay:

@@ -27,37 +27,43 @@ def request_head(downstream: Downstream, origin: Origin, target: bytes, exchange
     Raises Failure bad_request for a repeated Host, on which servers disagree (RFC 9112 §3.2).
     """
     lines = [b"%b %b HTTP/1.1" % (downstream.method.encode(), target)]
-    options: set[bytes] = set()
-    hosts = 0
-    trailers_accepted = False
+    handled: list[tuple[bytes, bytes]] = []
     for name, value in downstream.headers:
         low = lower(name)
         if low not in _HANDLED:
             lines.append(name + b": " + value)
-        elif low == b"host":
-            hosts += 1
+            continue
+        handled.append((low, value))
+        if low == b"host":
             lines.append(origin.host_line)
-        elif low == b"connection":
-            options |= connection_options(value)
-        elif low == b"te":
-            trailers_accepted = b"trailers" in value.lower()
         elif low == b"traceparent":
             lines.append(name + b": " + value)
             if len(value) >= _TRACEPARENT_LENGTH:
                 exchange.trace_id = value[3:35].decode("latin-1")
-    if hosts != 1:
-        if hosts > 1:
-            raise Failure(Code.BAD_REQUEST, "the request has more than one Host header")
-        lines.insert(1, origin.host_line)
-    if not options <= _USUAL_OPTIONS:
-        lines[1:] = [line for line in lines[1:] if line.split(b":", 1)[0].lower() not in options]
-    if origin.proxy_line:
-        lines.append(origin.proxy_line)
+    _apply(handled, lines, origin)
     if downstream.chunked:
         lines.append(b"Transfer-Encoding: chunked")
     if downstream.upgrade:
         lines.append(b"Connection: Upgrade\r\nUpgrade: websocket")
-    elif trailers_accepted:
+    elif any(low == b"te" and b"trailers" in value.lower() for low, value in handled):
         lines.append(b"Connection: TE\r\nTE: trailers")
     lines.append(b"\r\n")
     return b"\r\n".join(lines)
+
+
+def _apply(handled: list[tuple[bytes, bytes]], lines: list[bytes], origin: Origin) -> None:
+    """What the fields that end here, and Host, mean for the others."""
+    hosts = 0
+    for low, value in handled:
+        if low == b"host":
+            hosts += 1
+        elif low == b"connection":
+            options = connection_options(value)
+            if not options <= _USUAL_OPTIONS:
+                lines[1:] = [line for line in lines[1:] if line.split(b":", 1)[0].lower() not in options]
+    if hosts > 1:
+        raise Failure(Code.BAD_REQUEST, "the request has more than one Host header")
+    if not hosts:
+        lines.insert(1, origin.host_line)
+    if origin.proxy_line:
+        lines.append(origin.proxy_line)

@@ -8,7 +8,7 @@ from sidecar.config.model import Upstream
 from sidecar.upstreams.pool import Pool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Origin:
     """An upstream at work: its settings, its connections, and what of a request head never changes."""
 

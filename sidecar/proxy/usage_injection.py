@@ -73,7 +73,7 @@ class UsageFilter:
 
     def finish(self) -> bytes:
         """What was left at the end of the stream."""
-        return b"".join(self._splitter.finish())
+        return self._splitter.finish()
 
 
 def _shown(event: bytes) -> bytes:

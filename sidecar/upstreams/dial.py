@@ -94,7 +94,7 @@ class Dialler:
             try:
                 async with asyncio.timeout(upstream.timeouts.connect):
                     sock = await aiohappyeyeballs.start_connection(
-                        addresses,  # type: ignore[arg-type]  # getaddrinfo's own shape
+                        addresses,
                         happy_eyeballs_delay=ATTEMPT_DELAY_SECONDS,
                         interleave=1,
                     )

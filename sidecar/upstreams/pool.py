@@ -52,13 +52,11 @@ class Pool:
             f"{self._opening} opening, {len(self._waiters)} waiting>"
         )
 
-    @property
-    def active(self) -> int:
+    def count_active(self) -> int:
         """Connections with an exchange on them."""
         return len(self._active)
 
-    @property
-    def idle(self) -> int:
+    def count_idle(self) -> int:
         """Connections that wait for one."""
         return len(self._idle)
 
