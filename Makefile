@@ -15,8 +15,8 @@ JOBS ?= 2
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(INSTALLED)-dev ## the sidecar before a simulated API; DURATION=8 ends it after as many seconds
-	$(BIN)/sidecar demo $(if $(DURATION),--duration $(DURATION))
+demo: $(INSTALLED)-dev ## the sidecar before a simulated API; for 20 s, or DURATION=…
+	$(BIN)/sidecar demo --duration $(or $(DURATION),20)
 
 demo-llm: $(INSTALLED)-llm ## the sidecar before a real llama.cpp server with a tiny random model
 	$(BIN)/python -m tests.kit.tiny_llm $(if $(DURATION),--duration $(DURATION))

@@ -32,6 +32,11 @@ from sidecar.upstreams.resolver import Lookup, Resolver, system_lookup
 
 BACKLOG = 1024
 
+ABORT_SECONDS = 1.0
+"""How long exchanges that are broken off at the end may take to tell their applications so."""
+
+_POLL_SECONDS = 0.01
+
 
 class App:
     """One sidecar. Its `clock` is monotonic seconds; all instants of exchanges come from it."""
@@ -87,25 +92,38 @@ class App:
         self.recorder.draining(True)
 
     async def stop(self) -> None:
-        """Close everything, whatever is under way."""
+        """Close everything. What is under way is broken off: answered where it can be, recorded, logged once in all."""
         self._ticker.stop()
         for server in self._servers:
             server.close()
-        await self._data.shutdown(0)
+        if self.proxy.in_flight:
+            log.warning("exchanges_aborted", in_flight=self.proxy.in_flight)
         for origin in [*self.proxy.router.origins, *self._retired]:
             origin.pool.abort()
+        await self._settle()
+        # Not 0, by which aiohttp means to wait for ever.
+        await self._data.shutdown(_POLL_SECONDS)
+        await self._settle()
         self.ledger.flush()
         await self._admin.shutdown(1)
 
-    def reload(self, config: Config) -> None:
-        """Serve new requests by `config`; running ones end by the old.
+    async def _settle(self) -> None:
+        """Let exchanges that were broken off come to their end."""
+        for _ in range(round(ABORT_SECONDS / _POLL_SECONDS)):
+            if not self.proxy.in_flight:
+                break
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def reload(self, config: Config) -> None:
+        """Serve new requests by `config`; running ones end by the old. Not to be called while it runs.
 
         Raises OSError or ssl.SSLError when a file of `tls` cannot be read any more; then nothing has changed.
         """
         if (config.listen, config.admin) != (self.config.listen, self.config.admin):
             log.warning("reload_needs_restart", keys="listen, admin")
         old = self.proxy.router.origins
-        origins = make_origins(config, old, self._resolver, self.recorder, self._clock)
+        # In a thread: a TLS context with the system's certificates takes 30 ms, for which no stream must wait.
+        origins = await asyncio.to_thread(make_origins, config, old, self._resolver, self.recorder, self._clock)
         self.config = config
         self.recorder.configure(config)
         self.proxy.config, self.proxy.router = config, Router(origins)
@@ -127,7 +145,7 @@ class App:
     def _sweep(self, now: float) -> None:
         for origin in [*self.proxy.router.origins, *self._retired]:
             origin.pool.sweep(now)
-        self._retired = [origin for origin in self._retired if origin.pool.count_active()]
+        self._retired = [origin for origin in self._retired if origin.pool.in_use]
 
     def _rejected(self, failure: Failure) -> None:
         """Count what could not even be parsed as a request."""

@@ -31,10 +31,16 @@ class _JsonFormatter(logging.Formatter):
 
 class _ConsoleFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(f"{key}={value}" for key, value in getattr(record, "fields", {}).items())
+        fields = " ".join(f"{key}={_one_line(value)}" for key, value in getattr(record, "fields", {}).items())
         stamp = time.strftime("%H:%M:%S", time.localtime(record.created))
         text = f"{stamp} {record.levelname.lower():7} {record.getMessage()} {fields}".rstrip()
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+
+
+def _one_line(value: object) -> str:
+    """The value as text; quoted when a line end or an escape sequence in it could pass for something else."""
+    text = str(value)
+    return text if text.isprintable() else json.dumps(text, ensure_ascii=False)
 
 
 def configure(level: str, form: str) -> None:

@@ -41,5 +41,8 @@ class Ticker:
     def _tick(self) -> None:
         now = self._clock()
         self._lag(max(0.0, now - self._due))
-        self._sweep(now)
-        self._arm()
+        try:
+            self._sweep(now)
+        finally:
+            # One sweep that fails is the loop's to report; the timeouts of everything else hang on the next one.
+            self._arm()

@@ -10,6 +10,9 @@ from aiohttp import web
 
 DEFAULT_EXCHANGES = 200
 
+_LIMIT_DIGITS = 9
+"""Python refuses to read numbers of thousands of digits."""
+
 
 class Subject(Protocol):
     """What the admin port shows; the application has it."""
@@ -71,7 +74,7 @@ class Admin:
         if form != "json":
             return _json({"error": f"format={form!r} is not known; take json"}, 400)
         text = request.query.get("limit", str(DEFAULT_EXCHANGES))
-        if not text.isdecimal():
+        if not text.isdecimal() or len(text) > _LIMIT_DIGITS:
             return _json({"error": "limit takes a number of exchanges"}, 400)
         return _json({"exchanges": self._subject.exchanges(int(text))})
 

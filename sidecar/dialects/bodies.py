@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Protocol
 
 from sidecar.dialects.document import Document
@@ -14,6 +15,12 @@ from sidecar.dialects.refusal import MEMBERS, read_error
 from sidecar.dialects.semantics import Semantics
 
 _DONE = b"[DONE]"
+
+
+@cache
+def _with_error(members: frozenset[bytes]) -> frozenset[bytes]:
+    """Errors are looked for in the answers of every dialect."""
+    return members | {b"error"}
 
 
 class Body(Protocol):
@@ -48,7 +55,7 @@ class JsonBody:
         self._semantics = semantics
         self._error = error
         self._aws_type = aws_type
-        self._document = Document(MEMBERS if error else semantics.members | {b"error"})
+        self._document = Document(MEMBERS if error else _with_error(semantics.members))
 
     def feed(self, data: bytes, at: float) -> None:
         """Keep what is needed."""

@@ -10,6 +10,9 @@ KEEP = 256 * 1024
 """Bytes of a document that are kept and decoded whole."""
 
 
+_NO_ERRORS: Counter[str] = Counter()
+
+
 class Document:
     """Takes the body in any split; white space before the document, which keeps connections alive, costs nothing."""
 
@@ -43,4 +46,4 @@ class Document:
     @property
     def errors(self) -> Counter[str]:
         """What the scan counted."""
-        return Counter() if self._scanner is None else self._scanner.errors
+        return _NO_ERRORS if self._scanner is None else self._scanner.errors

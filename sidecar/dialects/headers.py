@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from sidecar.dialects.openai_usage import note
+from sidecar.http_fields import lower
 
 if TYPE_CHECKING:
     from sidecar.dialects.reading import Reading
@@ -44,7 +45,9 @@ _PHASES: tuple[tuple[bytes, float, str], ...] = (
 )
 """Phases that are named; the later of two for the same phase is the more exact one."""
 
+_RANKS: dict[bytes, tuple[int, float]] = {name: (rank, unit) for rank, (name, unit) in enumerate(_UNTIL_HEADERS)}
 _TIMED = frozenset(entry[0] for entry in _UNTIL_HEADERS + _PHASES)
+_PHASED = frozenset(entry[0] for entry in _PHASES)
 
 _TIMING_ENTRY = re.compile(rb'(?:^|,)\s*(gfet4t7|x-originResponse|proxy|total)\s*;\s*dur="?([0-9.]+)', re.IGNORECASE)
 """Server-Timing (W3C): only the entries that are known to be the provider's whole time; CDNs add their own."""
@@ -71,6 +74,13 @@ _LEFT: dict[bytes, str] = {
     b"ratelimit": "requests",
 }
 """Fields that say how much is left, and of what."""
+_NO_RANK = (len(_UNTIL_HEADERS), 1.0)
+_READ = (
+    frozenset({b"content-type", b"content-encoding", b"x-amzn-errortype", b"sec-websocket-extensions"})
+    | _TIMED
+    | _LEFT.keys()
+)
+"""All the fields that anything here looks at."""
 _HUGGING_FACE = re.compile(rb";\s*r=([0-9]+)")
 _APART = ("input-tokens", "output-tokens")
 _MAX_SECONDS = 86_400.0
@@ -81,11 +91,12 @@ Fields = dict[bytes, bytes]
 
 
 def fields_of(headers: Headers) -> Fields:
-    """The fields by name; those that came more than once are joined by a comma (RFC 9110 section 5.3)."""
+    """The fields that are read of a response, by name; repeated ones are joined by a comma (RFC 9110 section 5.3)."""
     fields: Fields = {}
     for name, value in headers:
-        lower = name.lower()
-        fields[lower] = fields[lower] + b"," + value if lower in fields else value
+        low = lower(name)
+        if low in _READ:
+            fields[low] = fields[low] + b"," + value if low in fields else value
     return fields
 
 
@@ -99,13 +110,16 @@ def read_headers(reading: Reading, fields: Fields) -> None:
 
 def _times(reading: Reading, fields: Fields) -> None:
     times = reading.provider
-    for name, unit in _UNTIL_HEADERS:
-        value = fields.get(name)
-        if value is not None:
-            seconds = _server_timing(value) if name == b"server-timing" else _number(value, unit)
+    best = len(_UNTIL_HEADERS)
+    for name, text in fields.items():
+        rank, unit = _RANKS.get(name, _NO_RANK)
+        if rank < best:
+            seconds = _server_timing(text) if name == b"server-timing" else _number(text, unit)
             if seconds is not None:
                 times.until_headers = seconds
-                break
+                best = rank
+    if _PHASED.isdisjoint(fields):
+        return
     for name, unit, phase in _PHASES:
         value = fields.get(name)
         if value is not None:

@@ -130,4 +130,7 @@ def _seconds(milliseconds: Seconds) -> Seconds:
 
 
 def _first(*counts: Count) -> Count:
-    return next((count for count in counts if count is not None), None)
+    for count in counts:
+        if count is not None:
+            return count
+    return None

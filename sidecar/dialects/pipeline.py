@@ -7,7 +7,7 @@ white space decides, and the content type only where that byte leaves a choice.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sidecar.dialects.bodies import Body, EventStreamBody, JsonBody, MessagesBody, SseBody, Unread, count
 from sidecar.dialects.codings import Decoder
@@ -111,8 +111,7 @@ class ResponseReader:
         self._reading.degrade("reader")
 
 
-@dataclass(frozen=True, slots=True)
-class Hints:
+class Hints(NamedTuple):
     """What is known of a body before its first byte."""
 
     content_type: bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Operation(StrEnum):
@@ -129,8 +129,7 @@ class Reading:
         self.parse_errors[reason] = self.parse_errors.get(reason, 0) + 1
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFacts:
+class RequestFacts(NamedTuple):
     """What the request says of itself. `model` None: it names none (or not within the bound that is read)."""
 
     operation: Operation = Operation.OTHER

@@ -46,10 +46,10 @@ def read_request(dialect: str, method: str, target: str, body: bytes) -> Request
     config = request.generation_config
     choices = request.n or request.num_generations or (config and config.candidate_count) or 1
     return RequestFacts(
-        operation=found.operation,
-        model=request.model or request.model_id or model_in_target(target) or None,
-        stream=streams or found.operation is Operation.REALTIME,
-        choices=max(1, choices),
+        found.operation,
+        request.model or request.model_id or model_in_target(target) or None,
+        streams or found.operation is Operation.REALTIME,
+        max(1, choices),
     )
 
 

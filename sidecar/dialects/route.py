@@ -6,6 +6,7 @@ Prefixes differ from host to host (`/openai/v1`, `/api/v1`, `/novita/v3/openai`)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import parse_qs, unquote
 
 from sidecar.config.model import DialectName
@@ -87,8 +88,12 @@ _UNKNOWN = Route()
 _ASSISTANTS = Route(_OPENAI, certain=True)
 
 
+@lru_cache(maxsize=512)
 def route(target: str) -> Route:
-    """The route of a request's target (path with or without a query, or an absolute form)."""
+    """The route of a request's target (path with or without a query, or an absolute form).
+
+    An application asks for the same few targets again and again; those with ids in them push each other out.
+    """
     path = target.partition("?")[0].rstrip("/")
     parent, _, last = path.rpartition("/")
     if ":" in last and (found := _GOOGLE_METHODS.get(last.rpartition(":")[2])):
@@ -101,17 +106,19 @@ def route(target: str) -> Route:
     return _BY_LAST_TWO.get(f"{above}/{last}") or _BY_LAST.get(last) or _BY_PARENT.get(above) or _UNKNOWN
 
 
-def resolve(configured: DialectName, method: str, target: str) -> str:
+@lru_cache(maxsize=512)
+def resolve(configured: str, method: str, target: str) -> str:
     """The dialect of one request. A path that only one format uses tells more than the setting for the whole upstream:
     many servers speak several formats side by side. `generic` asks for no such insight."""
-    if configured is DialectName.GENERIC:
-        return configured.value
+    if configured == DialectName.GENERIC:
+        return configured
     found = route(target)
-    if configured is DialectName.AUTO or found.certain:
+    if configured == DialectName.AUTO or found.certain:
         return found.dialect.value
-    return configured.value
+    return configured
 
 
+@lru_cache(maxsize=512)
 def model_in_target(target: str) -> str | None:
     """The model that the path or the query names; for want of one, Azure's deployment or SageMaker's endpoint."""
     path, _, query = target.partition("?")
@@ -130,6 +137,7 @@ def model_in_target(target: str) -> str | None:
     return next(iter(parse_qs(query).get("model", [])), None) if "model=" in query else None
 
 
+@lru_cache(maxsize=512)
 def asks_for_stream(target: str) -> bool | None:
     """True when the method streams by its name or the query asks for it; None when the target does not tell."""
     if route(target).stream or "stream=true" in target.partition("?")[2] or "/streams/" in target:

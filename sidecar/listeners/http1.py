@@ -19,7 +19,7 @@ from aiohttp.streams import StreamReader
 
 from sidecar.exchange import Headers
 from sidecar.failures import Code, Failure
-from sidecar.http_fields import HOP_BY_HOP, NEVER_CONNECTION_OPTIONS, Framing, lower
+from sidecar.http_fields import HOP_BY_HOP, NEVER_CONNECTION_OPTIONS, Framing, lower, value_of
 from sidecar.proxy.answers import error_response
 from sidecar.proxy.downstream import Downstream, FlowObserver, TunnelPeer
 from sidecar.upstreams.http1_response import ResponseHead
@@ -196,7 +196,9 @@ class Http1Exchange:
         if head.status == 101:
             lines.append(b"Connection: Upgrade\r\nUpgrade: websocket")
             self.keep_alive = False
-        elif framing is Framing.CLOSE or not self.keep_alive or self._protocol.draining:
+        elif framing is Framing.CLOSE or not self.keep_alive or self._protocol.draining or not self._payload.is_eof():
+            # The last: what is left of the request body will not be used, and a client that waits for a 100 may
+            # never send it; only the end of the connection says where the next request begins (RFC 9110 §10.1.1).
             self.keep_alive = False
             lines.append(b"Connection: close")
         elif self._http10:
@@ -254,13 +256,14 @@ def _last_chunk(trailers: Headers) -> bytes:
 class DataProtocol(web.RequestHandler):
     """A connection of the application."""
 
-    __slots__ = ("_clock", "_head_at", "_server", "flow")
+    __slots__ = ("_clock", "_head_at", "_read_bytes", "_server", "flow")
 
     def __init__(self, server: DataServer, clock: Callable[[], float], **kwargs: Any) -> None:
         super().__init__(server, **kwargs)
         self._server = server
         self._clock = clock
         self._head_at = 0.0
+        self._read_bytes = 0
         self.flow: FlowObserver | None = None
 
     @property
@@ -271,6 +274,7 @@ class DataProtocol(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         if not self._head_at:
             self._head_at = self._clock()
+        self._read_bytes += len(data)
         super().data_received(data)
 
     def head_received(self) -> float:
@@ -280,6 +284,12 @@ class DataProtocol(web.RequestHandler):
     def request_ended(self) -> None:
         """The next read begins a new request."""
         self._head_at = 0.0
+        if not self._messages:  # else what was read belongs to pipelined requests as well
+            self._read_bytes = 0
+
+    def head_exceeds(self, headers: Headers, limit: int) -> bool:
+        """The fields of the request are larger than `limit` bytes; most requests have been read in less than that."""
+        return self._read_bytes > limit and sum(len(name) + len(value) + 4 for name, value in headers) > limit
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -350,8 +360,8 @@ class DataServer(web.Server):
     async def _handle(self, request: Http1Exchange) -> _Answer:
         protocol = request._protocol
         try:
-            if sum(len(name) + len(value) + 4 for name, value in request.headers) > self._max_header_bytes:
-                failure = Failure(Code.HEADERS_TOO_LARGE, "header fields above limits.max_header_bytes")
+            failure = self._refusal(request)
+            if failure is not None:
                 self.rejected(failure)
                 head, body = error_response(failure, "openai")
                 request.keep_alive = False
@@ -362,6 +372,16 @@ class DataServer(web.Server):
             protocol.flow = None
             protocol.request_ended()
         return _Answer(request.keep_alive)
+
+    def _refusal(self, request: Http1Exchange) -> Failure | None:
+        """What aiohttp lets through and we do not."""
+        if request._protocol.head_exceeds(request.headers, self._max_header_bytes):
+            return Failure(Code.HEADERS_TOO_LARGE, "header fields above limits.max_header_bytes")
+        coding = value_of(request.headers, b"transfer-encoding") if request.chunked else None
+        if coding is not None and coding.strip().lower() != b"chunked":
+            # The field ends at this hop: nobody behind it would know of the other coding (RFC 9112 §6.1).
+            return Failure(Code.BAD_REQUEST, "a transfer coding other than chunked")
+        return None
 
     def close_idle(self) -> None:
         """Close the connections on which no request is running."""

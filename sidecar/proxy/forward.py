@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sidecar import dialects, log
-from sidecar.config.model import Config, DialectName
+from sidecar.config.model import Config
 from sidecar.exchange import Exchange, Phase
 from sidecar.failures import Code, ErrorReason, Failure
 from sidecar.proxy.answers import error_response
@@ -111,7 +111,7 @@ class Proxy:
         origin, upstream_target = matched
         upstream = origin.upstream
         exchange.upstream = upstream.name
-        exchange.dialect = upstream.dialect
+        exchange.dialect = upstream.dialect.value
         exchange.target = target.decode("latin-1")
         limits = self.config.limits
         if self.in_flight > limits.max_in_flight:
@@ -242,7 +242,7 @@ class Proxy:
     def _answer(self, failure: Failure, exchange: Exchange, downstream: Downstream) -> None:
         """Tell the application what went wrong, in the shape its SDK reads."""
         exchange.failure = failure
-        dialect = dialects.resolve(DialectName(exchange.dialect), exchange.method, exchange.target)
+        dialect = dialects.resolve(exchange.dialect, exchange.method, exchange.target)
         head, body = error_response(failure, dialect)
         if downstream.method == "HEAD":
             body = b""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from sidecar import dialects
-from sidecar.config.model import DialectName
 from sidecar.dialects.reading import Reader, Reading, RequestFacts
 from sidecar.exchange import Exchange
 
@@ -39,7 +38,7 @@ class Meter:
         """What the request asked for, as far as its copy tells by now."""
         if self._facts is None:
             exchange = self._exchange
-            exchange.dialect = dialects.resolve(DialectName(exchange.dialect), exchange.method, exchange.target)
+            exchange.dialect = dialects.resolve(exchange.dialect, exchange.method, exchange.target)
             self._facts = dialects.read_request(
                 exchange.dialect, exchange.method, exchange.target, exchange.request_copy
             )
@@ -64,10 +63,11 @@ class Meter:
     def _open(self) -> Reader:
         if self._reader is None:
             exchange = self._exchange
+            facts = self.facts  # decides the dialect as well
             make = dialects.open_tunnel_reader if exchange.tunnel else dialects.open_reader
             self._reader = make(
                 exchange.dialect,
-                self.facts,
+                facts,
                 exchange.method,
                 exchange.target,
                 exchange.status,

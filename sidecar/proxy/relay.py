@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from sidecar.exchange import Exchange, Headers
-from sidecar.failures import Failure
+from sidecar.exchange import Exchange, Headers, Phase
+from sidecar.failures import Code, ErrorReason, Failure
 from sidecar.http_fields import Framing, lower, value_of
 from sidecar.proxy.downstream import Downstream
 from sidecar.proxy.meter import Meter
@@ -85,6 +85,9 @@ class Relay:
         exchange = self.exchange
         extra: list[bytes] = []
         if head is not None:
+            if head.status == 101 and not self._downstream.upgrade:
+                self._refuse_switch(now)
+                return
             self._mark_head(head, now)
             if self._server_timing:
                 extra.append(server_timing(exchange))
@@ -106,12 +109,20 @@ class Relay:
         elif self._downstream.writing_paused and not self._paused_at:
             self.client_paused()
 
+    def _refuse_switch(self, now: float) -> None:
+        """A 101 that was not asked for: nobody here knows what the bytes after it mean (RFC 9110 §15.2.2)."""
+        if self.connection is not None:
+            self.connection.discard()
+        message = "the upstream switched to a protocol that it was not asked for"
+        self.failed(Failure(Code.UPSTREAM_PROTOCOL, message, Phase.RECEIVE, ErrorReason.PROTOCOL), now)
+
     def _filtered(self, head: ResponseHead | None, body: bytes, ended: bool) -> bytes:
         """What of a body goes on; anything but an event stream goes on whole."""
         assert self._filter is not None
         if head is not None:
             kind = value_of(head.headers, b"content-type") or b""
-            if head.status != 200 or b"event-stream" not in kind:
+            coding = value_of(head.headers, b"content-encoding") or b"identity"
+            if head.status != 200 or b"event-stream" not in kind or coding.lower() != b"identity":
                 self._filter = None
                 return body
             if head.framing is Framing.LENGTH:

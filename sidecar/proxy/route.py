@@ -20,6 +20,8 @@ class Origin:
     proxy_line: bytes
     """Proxy-Authorization for a plain HTTP proxy, b"" else."""
     injects_usage: bool = False
+    tls_stamps: tuple[tuple[int, int, int] | None, ...] = ()
+    """Of the files its TLS context was made of: other stamps call for another context."""
 
 
 class Router:

@@ -1,68 +1,60 @@
 """`stream_usage: inject`: ask an OpenAI-style API for usage on the application's behalf, and keep it from seeing that.
 
 The only place where the sidecar changes bytes, and only when told to. What it adds to a request is one member; what it
-takes out of a response is the event that has usage and no choices, and the member `usage` of the others.
+takes out of a response is the event that has usage and no choices, and the member `usage` of the others. All other
+bytes stay as they were, so documents are edited as text, by the places of their members.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from json.decoder import scanstring  # type: ignore[attr-defined]  # documented as the scanner's hook, not typed
+from typing import Any, NamedTuple
 
 from sidecar.dialects.framing.sse import SseSplitter
-from sidecar.dialects.json_scan import MemberScanner
 
 MAX_BODY_BYTES = 1024 * 1024
 """A request that is longer is sent as it is: it would have to be kept whole."""
 
-_MEMBER = b'"stream_options":{"include_usage":true}'
+_SPACE = re.compile(r"[ \t\r\n]*")
+_VALUE = json.JSONDecoder().raw_decode
+_DATA_LINE = re.compile(rb"^data:[ ]?([^\r\n]*)", re.MULTILINE)
+
+
+class _Member(NamedTuple):
+    """A member of an object's top level: `text[start:end]` is key, colon and value, `text[value_at:end]` the value."""
+
+    key: str
+    value: Any
+    start: int
+    value_at: int
+    end: int
 
 
 def with_usage_asked(body: bytes) -> bytes | None:
     """The request body that asks for usage; None when it must stay as it is (no stream, or usage is asked for)."""
     try:
-        request = json.loads(body)
+        text = body.decode()
+        found = {member.key: member for member in _members(text)}
     except (ValueError, RecursionError):
         return None
-    if not isinstance(request, dict) or request.get("stream") is not True:
+    stream, options = found.get("stream"), found.get("stream_options")
+    if stream is None or stream.value is not True:
         return None
-    options = request.get("stream_options")
-    if isinstance(options, dict) and options.get("include_usage") is True:
-        return None
-    if "stream_options" not in request:
-        kept = body.rstrip()
-        return kept[:-1] + b"," + _MEMBER + b"}"
-    if options is not None and not isinstance(options, dict):
-        return None  # let the API say what is wrong with it
-    wanted = {**request, "stream_options": {**(options or {}), "include_usage": True}}
-    edited = _replace_member(body, b"stream_options", json.dumps(wanted["stream_options"]).encode())
-    if edited is not None and json.loads(edited) == wanted:
-        return edited
-    return json.dumps(wanted, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _replace_member(document: bytes, name: bytes, value: bytes | None) -> bytes | None:
-    """The document with the text of one top-level member replaced, or the member removed (value None)."""
-    scanner = MemberScanner(frozenset({name}))
-    scanner.feed(document)
-    raw = scanner.found.get(name)
-    if raw is None:
-        return None
-    member = rb'"' + re.escape(name) + rb'"\s*:\s*' + re.escape(raw)
-    if value is None:
-        places = list(re.finditer(rb",\s*" + member + rb"|" + member + rb"\s*,?", document))
+    if options is None or options.value is None:
+        wanted = '{"include_usage":true}'
+    elif isinstance(options.value, dict):
+        if options.value.get("include_usage") is True:
+            return None
+        wanted = _with_member(text[options.value_at : options.end], "include_usage", "true")
     else:
-        places = list(re.finditer(member, document))
-    if not places:
-        return None
-    at = places[-1]
-    new = b"" if value is None else b'"' + name + b'":' + value
-    return document[: at.start()] + new + document[at.end() :]
+        return None  # let the API say what is wrong with it
+    return _with_member(text, "stream_options", wanted).encode()
 
 
 class UsageFilter:
-    """Takes the copy-to-be of an event stream apart and lets through what the application asked for."""
+    """Takes an event stream apart and lets through what the application asked for."""
 
     def __init__(self) -> None:
         self._splitter = SseSplitter()
@@ -80,14 +72,78 @@ def _shown(event: bytes) -> bytes:
     """An event as the application may see it; b"" to hide it."""
     if b'"usage"' not in event:
         return event
-    data = event.split(b"data:", 1)[-1].strip()
+    lines = list(_DATA_LINE.finditer(event))
+    if len(lines) != 1:
+        return event  # no API spreads its JSON over lines
+    start, end = lines[0].span(1)
     try:
-        chunk: Any = json.loads(data)
+        text = event[start:end].decode()
+        members = _members(text)
     except (ValueError, RecursionError):
         return event
-    if not isinstance(chunk, dict) or "usage" not in chunk:
+    chunk = {member.key: member.value for member in members}
+    if "usage" not in chunk:
         return event
     if chunk["usage"] is not None and chunk.get("choices") == []:
         return b""
-    stripped = _replace_member(data, b"usage", None)
-    return event if stripped is None else event.replace(data, stripped, 1)
+    return event[:start] + _without_member(text, "usage", members).encode() + event[end:]
+
+
+def _members(text: str) -> list[_Member]:
+    """The members of a JSON object in their order, repeated keys too. Raises ValueError when it is none."""
+    found: list[_Member] = []
+    at = _skip(text, _after(text, 0, "{"))
+    while text[at : at + 1] != "}" or found:
+        start = at
+        key, at = scanstring(text, _after(text, at, '"'))
+        value_at = _skip(text, _after(text, at, ":"))
+        value, end = _VALUE(text, value_at)
+        found.append(_Member(key, value, start, value_at, end))
+        at = _skip(text, end)
+        if text[at : at + 1] != ",":
+            break
+        at = _skip(text, at + 1)
+    if _skip(text, _after(text, at, "}")) != len(text):
+        raise ValueError("text after the object")
+    return found
+
+
+def _skip(text: str, at: int) -> int:
+    """The place after white space."""
+    match = _SPACE.match(text, at)
+    assert match is not None
+    return match.end()
+
+
+def _after(text: str, at: int, mark: str) -> int:
+    """The place after `mark`, which may have white space before it."""
+    at = _skip(text, at)
+    if text[at : at + 1] != mark:
+        raise ValueError(f"no {mark} at character {at}")
+    return at + 1
+
+
+def _with_member(text: str, name: str, value: str) -> str:
+    """The object with a member replaced where it stands, or added at its end. Of equal keys readers take the last."""
+    members = _members(text)
+    for member in reversed(members):
+        if member.key == name:
+            return text[: member.value_at] + value + text[member.end :]
+    comma = "," if members else ""
+    at = members[-1].end if members else text.index("{") + 1
+    return f'{text[:at]}{comma}"{name}":{value}{text[at:]}'
+
+
+def _without_member(text: str, name: str, members: list[_Member]) -> str:
+    """The object without the members of that key, and without the comma and the space that went with each."""
+    places = [number for number, member in enumerate(members) if member.key == name]
+    if not places:
+        return text
+    last = places[-1]
+    if last + 1 < len(members):
+        text = text[: members[last].start] + text[members[last + 1].start :]
+    elif last:
+        text = text[: members[last - 1].end] + text[members[last].end :]
+    else:
+        text = text[: members[last].start] + text[members[last].end :]
+    return text if len(places) == 1 else _without_member(text, name, _members(text))

@@ -7,6 +7,7 @@ after a 101.
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 from collections.abc import Callable
 from typing import Protocol
@@ -65,6 +66,7 @@ class Http1Connection(asyncio.Protocol):
         self._retransmits = 0
         self._reading_paused = False
         self._writable: asyncio.Future[None] | None = None
+        self._poller: select.poll | None = None
 
     def __repr__(self) -> str:
         if self.closed:
@@ -248,13 +250,11 @@ class Http1Connection(asyncio.Protocol):
         """An idle connection on which nothing has arrived: no FIN, no RST, no stray byte (one system call)."""
         if self.closed or self.transport is None or self.transport.is_closing() or self.sock is None:
             return False
-        try:
-            self.sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return True
-        except (OSError, ValueError):
-            return False
-        return False
+        poller = self._poller
+        if poller is None:
+            poller = self._poller = select.poll()
+            poller.register(self.sock, select.POLLIN)
+        return not poller.poll(0)
 
     # ---- the end ----
 

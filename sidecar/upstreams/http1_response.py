@@ -82,8 +82,7 @@ class ResponseParser:
         except httptools.HttpParserUpgrade as upgrade:
             return data[upgrade.args[0] :]
         except httptools.HttpParserError as error:
-            if self.complete:
-                self.persistent = False
+            self._keep_alive = self.persistent = False
             raise BadResponse(_explain(error)) from error
         if self.head is None:
             self._header_bytes += len(data)

@@ -44,7 +44,9 @@ class Pool:
         self._active: set[Http1Connection] = set()
         self._opening = 0
         self._waiters: deque[asyncio.Future[Http1Connection | None]] = deque()
+        self._dialling: set[asyncio.Timeout] = set()
         self._retired = False
+        self._aborted = False
 
     def __repr__(self) -> str:
         return (
@@ -60,6 +62,11 @@ class Pool:
         """Connections that wait for one."""
         return len(self._idle)
 
+    @property
+    def in_use(self) -> bool:
+        """Somebody has a connection or will get one: time still matters here (see `sweep`)."""
+        return bool(self._active or self._opening or self._waiters)
+
     def take(self) -> Http1Connection | None:
         """An idle connection that is alive, the youngest first, so that the surplus ages out. No waiting."""
         while self._idle:
@@ -74,10 +81,9 @@ class Pool:
     async def acquire(self, exchange: Exchange) -> Http1Connection:
         """A connection, dialled or waited for, with the phases noted on `exchange`.
 
-        Raises Failure: what dialling raises, or pool_exhausted when `pool.acquire_timeout` passes.
+        Raises Failure: what dialling raises, pool_exhausted when `pool.acquire_timeout` passes, or stopping.
         """
-        limit = self.upstream.pool.max_connections
-        if len(self._active) + len(self._idle) + self._opening >= limit:
+        if self._is_full():
             connection = await self._wait()
             if connection is not None:
                 exchange.connection_reused = True
@@ -95,16 +101,29 @@ class Pool:
         self._active.add(connection)
         return connection
 
+    def _is_full(self) -> bool:
+        return len(self._active) + len(self._idle) + self._opening >= self.upstream.pool.max_connections
+
     async def _wait(self) -> Http1Connection | None:
         """A connection that came free, or None: a place came free, counted in `_opening` already."""
-        waiter: asyncio.Future[Http1Connection | None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
         pool = self.upstream.pool
+        waiter: asyncio.Future[Http1Connection | None] | None = None
         try:
             async with asyncio.timeout(pool.acquire_timeout):
-                return await waiter
+                while True:
+                    waiter = asyncio.get_running_loop().create_future()
+                    self._waiters.append(waiter)
+                    connection = await waiter
+                    if connection is None or connection.is_usable():
+                        return connection
+                    # The answer before came with the end of the connection: nothing sent on it would be heard of.
+                    connection.discard()
+                    if not self._is_full():
+                        self._opening += 1
+                        return None
         except BaseException as error:
-            self._give_back(waiter)
+            if waiter is not None:
+                self._give_back(waiter)
             if isinstance(error, TimeoutError):
                 raise Failure(
                     Code.POOL_EXHAUSTED,
@@ -120,7 +139,7 @@ class Pool:
         """Undo a wait: what was handed over at the last moment goes to the next one."""
         if waiter in self._waiters:
             self._waiters.remove(waiter)
-        elif waiter.done() and not waiter.cancelled():
+        elif waiter.done() and not waiter.cancelled() and waiter.exception() is None:
             connection = waiter.result()
             if connection is None:
                 self._opening -= 1
@@ -129,16 +148,29 @@ class Pool:
                 self._released(connection)
 
     async def _open(self, exchange: Exchange) -> Http1Connection:
+        if self._aborted:
+            raise _stopping()
         try:
-            dialled = await self._dialler.dial(
-                lambda: Http1Connection(self._clock, self.max_header_bytes, self._released, self._forget)
-            )
+            async with asyncio.timeout(None) as scope:  # `abort` ends it
+                self._dialling.add(scope)
+                dialled = await self._dialler.dial(
+                    lambda: Http1Connection(self._clock, self.max_header_bytes, self._released, self._forget)
+                )
         except Failure as failure:
-            if failure.phase is not None:
-                self._observer.connection_error(self.upstream.name, failure.phase, failure.reason)
+            self._report(failure)
             raise
+        except TimeoutError:
+            if not self._aborted:
+                raise
+            raise _stopping() from None
+        finally:
+            self._dialling.discard(scope)
         connection = dialled.protocol
         assert isinstance(connection, Http1Connection)
+        if connection.closed:
+            gone = _closed_at_once(dialled.tls is not None)
+            self._report(gone)
+            raise gone
         connection.sock = dialled.sock
         exchange.dns = dialled.dns or 0.0
         exchange.connect = dialled.connect
@@ -146,10 +178,16 @@ class Pool:
         self._observer.connection_opened(self.upstream.name, dialled.dns, dialled.connect, dialled.tls)
         return connection
 
+    def _report(self, failure: Failure) -> None:
+        if failure.phase is not None:
+            self._observer.connection_error(self.upstream.name, failure.phase, failure.reason)
+
     # ---- what the connections tell ----
 
     def _released(self, connection: Http1Connection) -> None:
         """An exchange ended and the connection is good for another."""
+        if connection.closed:
+            return  # `_forget` has seen to its place
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -198,7 +236,32 @@ class Pool:
             connection.discard()
 
     def abort(self) -> None:
-        """Close everything at once."""
+        """Close everything at once: whoever has a connection, or is about to get one, has failed with `stopping`."""
+        self._aborted = True
         self.retire()
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_exception(_stopping())
+        dialling, self._dialling = self._dialling, set()
+        for scope in dialling:
+            scope.reschedule(0.0)
         for connection in list(self._active):
-            connection.timed_out(Code.STOPPING, Phase.RECEIVE, "the sidecar was stopped")
+            connection.timed_out(Code.STOPPING, Phase.RECEIVE, _STOPPED)
+
+
+_STOPPED = "the sidecar was stopped"
+
+
+def _stopping() -> Failure:
+    return Failure(Code.STOPPING, _STOPPED, Phase.BLOCKED, request_untouched=True)
+
+
+def _closed_at_once(secure: bool) -> Failure:
+    return Failure(
+        Code.UPSTREAM_CLOSED,
+        "the upstream closed a new connection before a request was sent",
+        Phase.TLS if secure else Phase.CONNECT,
+        ErrorReason.CLOSED,
+        request_untouched=True,
+    )

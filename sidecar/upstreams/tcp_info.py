@@ -6,13 +6,11 @@ import socket
 import struct
 from typing import NamedTuple
 
-_SIZE = 192
-_RTT = struct.Struct("@I").unpack_from
+_SIZE = 128
+_FIELDS = struct.Struct("=68xI28xI16xQ")
+"""tcpi_rtt at byte 68, tcpi_total_retrans at 100, tcpi_bytes_acked at 120; the structure only ever grows at its end."""
 
-# Offsets in bytes; the structure only ever grows at its end.
-_OFFSET_RTT = 68
-_OFFSET_TOTAL_RETRANSMITS = 100
-_OFFSET_BYTES_ACKED = 120
+_read_fields = _FIELDS.unpack_from
 _MICROSECOND = 1e-6
 
 
@@ -34,9 +32,7 @@ def read(sock: socket.socket) -> TcpInfo:
         raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SIZE)
     except (OSError, AttributeError):
         return NOTHING
-    if len(raw) < _OFFSET_BYTES_ACKED + 8:
+    if len(raw) < _FIELDS.size:
         return NOTHING
-    (rtt,) = _RTT(raw, _OFFSET_RTT)
-    (retransmits,) = _RTT(raw, _OFFSET_TOTAL_RETRANSMITS)
-    (acked,) = struct.unpack_from("@Q", raw, _OFFSET_BYTES_ACKED)
+    rtt, retransmits, acked = _read_fields(raw)
     return TcpInfo(rtt * _MICROSECOND, retransmits, acked)

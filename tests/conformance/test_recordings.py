@@ -11,7 +11,6 @@ import json
 import random
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -107,7 +106,7 @@ def reader_of(exchange: dict[str, Any]) -> Reader:
     facts = dialects.read_request(dialect, method, target, encoded)
     if body is None:
         # Some recordings have lost their request's body; whether they are streams is known all the same.
-        facts = replace(facts, stream=facts.stream or bool(exchange["streaming"]))
+        facts = facts._replace(stream=facts.stream or bool(exchange["streaming"]))
     headers = [(name.encode(), value.encode()) for name, value in response["headers"]]
     open_ = dialects.open_tunnel_reader if response["status"] == 101 else dialects.open_reader
     return open_(dialect, facts, method, target, response["status"], headers)

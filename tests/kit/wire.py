@@ -63,8 +63,9 @@ class Wire(asyncio.Protocol):
     @transport.setter
     def transport(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        # Anything above 0 would let `send` return before the peer's kernel took the bytes.
-        transport.set_write_buffer_limits(high=0)
+        # Anything above 0 would let `send` return before the peer's kernel took the bytes. Over TLS an empty buffer
+        # reaches a mark of 0 as well: every other write would wait for ever.
+        transport.set_write_buffer_limits(high=0 if transport.get_extra_info("ssl_object") is None else 1, low=0)
 
     @property
     def received(self) -> bytes:
