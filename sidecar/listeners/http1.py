@@ -276,6 +276,8 @@ class DataProtocol(web.RequestHandler):
             self._head_at = self._clock()
         self._read_bytes += len(data)
         super().data_received(data)
+        if self._messages:
+            self.check_body()
 
     def head_received(self) -> float:
         """When the request that is now taken up arrived."""
@@ -286,6 +288,17 @@ class DataProtocol(web.RequestHandler):
         self._head_at = 0.0
         if not self._messages:  # else what was read belongs to pipelined requests as well
             self._read_bytes = 0
+
+    def check_body(self) -> None:
+        """End the body of the running request when what follows it is an error found inside it.
+
+        aiohttp queues that error as a message of its own and would let the request wait for the rest for ever.
+        """
+        request: Any = self._current_request
+        if request is not None and self._messages and not request._payload.is_eof():
+            request.keep_alive = False
+            request._payload.set_exception(web.RequestPayloadError("malformed"))
+            request._payload.feed_eof()
 
     def head_exceeds(self, headers: Headers, limit: int) -> bool:
         """The fields of the request are larger than `limit` bytes; most requests have been read in less than that."""
@@ -360,6 +373,7 @@ class DataServer(web.Server):
     async def _handle(self, request: Http1Exchange) -> _Answer:
         protocol = request._protocol
         try:
+            protocol.check_body()
             failure = self._refusal(request)
             if failure is not None:
                 self.rejected(failure)

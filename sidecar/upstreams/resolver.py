@@ -63,12 +63,17 @@ class Resolver:
         if task is None:
             task = asyncio.get_running_loop().create_task(self._ask(key))
             self._running[key] = task
-            task.add_done_callback(lambda _: self._running.pop(key, None))
+            task.add_done_callback(lambda done: self._answered(key, done))
         try:
             # Shielded: one waiting request that leaves must not take the answer away from the others.
             return await asyncio.wait_for(asyncio.shield(task), timeout), True
         except (TimeoutError, OSError) as error:
             return self._stale(key, answer, error), True
+
+    def _answered(self, key: tuple[str, int], task: asyncio.Task[list[AddrInfo]]) -> None:
+        del self._running[key]
+        if not task.cancelled():
+            task.exception()  # When all who waited have left, nobody else takes note of it, and asyncio complains.
 
     async def _ask(self, key: tuple[str, int]) -> list[AddrInfo]:
         addresses, ttl = await self._lookup(*key)

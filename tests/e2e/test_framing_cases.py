@@ -328,7 +328,33 @@ async def test_a_chunked_upload_that_turns_out_malformed_never_ends_at_the_upstr
     assert (response.status, response.value("x-sidecar-error")) == (400, b"bad_request")
     assert b"0\r\n\r\n" not in server.connections[0].received
     assert not server.requests
-    assert set(outcomes(before, await sidecar.metrics_after(before))) == {"rejected"}
+    assert outcomes(before, await sidecar.metrics_after(before)) == {"rejected": 1}
+
+
+async def test_a_pipelined_upload_that_turns_out_malformed_is_refused_too(
+    upstream: UpstreamFactory, sidecars: LocalSidecars
+) -> None:
+    go_on = asyncio.Event()
+
+    async def slowly(connection: Connection, _: RawRequest) -> None:
+        await go_on.wait()
+        await connection.send(OK)
+
+    server = await upstream(each_request(slowly))
+    sidecar = await sidecars(server)
+    async with await sidecar.client() as client:
+        await client.send(
+            request_bytes("GET", "/v1/1") + POST + b"Transfer-Encoding: chunked\r\n\r\n" + events.chunk(b"good")
+        )
+        await server.wait_for_requests(1)
+        await client.send(b"zz\r\nbad\r\n")
+        await asyncio.sleep(0.05)
+        go_on.set()
+        responses = [await client.response() for _ in range(2)]
+        await client.wait_closed(timeout=2)
+    assert [response.status for response in responses] == [200, 400]
+    assert not client.buffer
+    assert [request.target for request in server.requests] == [b"/v1/1"]
 
 
 async def test_get_with_a_body_passes(upstream: UpstreamFactory, sidecars: LocalSidecars) -> None:

@@ -21,7 +21,7 @@ from tests.kit import events
 from tests.kit.client import CHAT_REQUEST, RawClient
 from tests.kit.h1 import RawResponse
 from tests.kit.metrics import Change, Metrics, delta, outcomes
-from tests.kit.process import SidecarProcess, upstream_config
+from tests.kit.process import Admin, SidecarProcess, upstream_config
 from tests.kit.upstream import Connection
 from tests.kit.wire import PATIENCE
 
@@ -161,7 +161,7 @@ class Told:
         return Between(max(0.0, low), self.arrived_at(last) - script.written_at(first))
 
 
-async def tell(sidecar: SidecarProcess, request: bytes = CHAT_REQUEST, *, timeout: float = PATIENCE) -> Told:
+async def tell(sidecar: Admin, request: bytes = CHAT_REQUEST, *, timeout: float = PATIENCE) -> Told:
     """Send one request on a connection of its own, and scrape before and after."""
     before = await sidecar.metrics()
     async with await sidecar.client() as client:
