@@ -18,8 +18,8 @@ help: ## this list
 demo: $(INSTALLED)-dev ## the sidecar before a simulated API; for 20 s, or DURATION=…
 	$(BIN)/sidecar demo --duration $(or $(DURATION),20)
 
-demo-llm: $(INSTALLED)-llm ## the sidecar before a real llama.cpp server with a tiny random model
-	$(BIN)/python -m tests.kit.tiny_llm $(if $(DURATION),--duration $(DURATION))
+demo-llm: $(INSTALLED)-llm ## the sidecar before a real llama.cpp server with a tiny random model; for 10 s, or DURATION=…
+	$(BIN)/python -m tests.e2e.demo_llm --duration $(or $(DURATION),10)
 
 test: $(INSTALLED)-llm $(VENV)/.system ## all tests
 	$(PYTEST) -n $(JOBS) --dist loadfile
@@ -65,11 +65,13 @@ $(INSTALLED)-dev $(INSTALLED)-llm $(INSTALLED)-bench: pyproject.toml | $(BIN)/py
 	else $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$@"; fi
 	@touch $@
 
-# promtool checks the rules. Debian's package brings it; without root it is left out, and said.
+# promtool checks the rules, node runs the JavaScript SDK. Debian has both; without root they are left out, and said.
 $(VENV)/.system: Makefile | $(BIN)/python
-	@if command -v promtool >/dev/null; then :; \
+	@missing=; \
+	command -v promtool >/dev/null || missing="prometheus"; \
+	command -v npm >/dev/null || missing="$$missing nodejs npm"; \
+	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends prometheus; \
-	else echo "left out: promtool is not here, and only root can install it (Debian: prometheus)"; fi
-	@command -v node >/dev/null || echo "left out: node is not here (Debian: nodejs)"
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing; \
+	else echo "left out, as only root can install it: (Debian) $$missing"; fi
 	@touch $@

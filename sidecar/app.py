@@ -85,10 +85,12 @@ class App:
         log.info("listening", data=str(self.data_address), admin=str(self.admin_address))
 
     def drain(self) -> None:
-        """Serve on, but let connections go after their answer and turn unready."""
+        """Serve on, but let connections go after their answer and turn unready.
+
+        Idle connections stay open until the end: a request may be on its way on any of them.
+        """
         self.draining = True
         self._data.draining = True
-        self._data.close_idle()
         self.recorder.draining(True)
 
     async def stop(self) -> None:

@@ -73,10 +73,12 @@ class Exchange:
     t0: float
     started_at: float
     """Wall clock, Unix seconds: for people, never for durations."""
-    request_headers: Headers = field(default_factory=list)
+    request_headers: Headers = field(default_factory=list, repr=False)
     trace_id: str = ""
 
     # Request direction.
+    t_ready: float = 0.0
+    """It is known where the request goes: from here on it waits for a connection, before it was the sidecar's work."""
     t_conn: float = 0.0
     """A connection is in hand. `t_conn - t0 - dns - connect - tls` is the phase `blocked`."""
     t_send0: float = 0.0
@@ -86,13 +88,13 @@ class Exchange:
     tls: float = 0.0
     connection_reused: bool = False
     request_bytes: int = 0
-    request_copy: bytes = b""
+    request_copy: bytes = field(default=b"", repr=False)
     """The request body when it was small, else the members of it that say what was asked (see RequestScanner)."""
     retried: str = ""
 
     # Response direction.
     status: int = 0
-    response_headers: Headers = field(default_factory=list)
+    response_headers: Headers = field(default_factory=list, repr=False)
     response_bytes: int = 0
     t_hdr: float = 0.0
     t_end: float = 0.0

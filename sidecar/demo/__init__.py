@@ -37,44 +37,59 @@ async def _demo(duration: float | None) -> int:
     from sidecar.demo.load import Load  # noqa: PLC0415
     from sidecar.demo.report import rows, table  # noqa: PLC0415
     from sidecar.demo.scrape import scrape  # noqa: PLC0415
-    from sidecar.simulator.certificate import make_certificate  # noqa: PLC0415
-    from sidecar.simulator.server import Simulator  # noqa: PLC0415
 
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    # A closed terminal too: the sidecar is in a session of its own and would outlive it.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    certificate = make_certificate()
     async with contextlib.AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sidecar-demo-"))
-        _write(folder, "ca.pem", certificate.ca_pem)
-        upstreams: list[dict[str, object]] = []
-        for kind in KINDS:
-            simulator = Simulator(ttft=kind.ttft, itl=kind.itl, tokens=kind.tokens, tls_delay=kind.tls_delay)
-            address = await simulator.start(tls=certificate.context)
-            stack.push_async_callback(simulator.stop)
-            upstreams.append(
-                {
-                    "name": kind.name,
-                    "prefix": f"/{kind.name}",
-                    "url": f"https://{address}",
-                    "tls": {"ca_file": os.path.join(folder, "ca.pem")},
-                    "dialect": kind.dialect,
-                }
-            )
+        upstreams = await _start_simulators(stack, folder)
         process, data, admin = await _start_sidecar(folder, upstreams)
         stack.push_async_callback(_stop_sidecar, process)
         _say(f"sidecar on http://{data} (one prefix each: {', '.join('/' + kind.name for kind in KINDS)})")
         _say(f"metrics at http://{admin}/metrics, the last exchanges at http://{admin}/exchanges")
         loads = [Load(kind, data) for kind in KINDS]
         running = [asyncio.create_task(load.run(stop)) for load in loads]
+        # Whatever ends the watch, a reader of our output that left included: first the load ends, then the sidecar.
+        stack.push_async_callback(_end_load, stop, running)
         await _watch(admin, stop, duration)
-        stop.set()
-        await asyncio.gather(*running)
+        await _end_load(stop, running)
         sample = await scrape(admin)
         _say(table([row for kind in KINDS for row in rows(kind, sample)]))
         failed = sum(load.failed for load in loads)
         _say(f"{sum(load.done for load in loads)} requests, {failed} failed")
     return 0 if not failed and process.returncode == 0 else 1
+
+
+async def _start_simulators(stack: contextlib.AsyncExitStack, folder: str) -> list[dict[str, object]]:
+    """One simulated API for each kind of traffic, stopped by `stack`; gives the sidecar's upstreams."""
+    from sidecar.demo.kinds import KINDS  # noqa: PLC0415
+    from sidecar.simulator.certificate import make_certificate  # noqa: PLC0415
+    from sidecar.simulator.server import Simulator  # noqa: PLC0415
+
+    certificate = make_certificate()
+    authority = _write(folder, "ca.pem", certificate.ca_pem)
+    upstreams: list[dict[str, object]] = []
+    for kind in KINDS:
+        simulator = Simulator(ttft=kind.ttft, itl=kind.itl, tokens=kind.tokens, tls_delay=kind.tls_delay)
+        address = await simulator.start(tls=certificate.context)
+        stack.push_async_callback(simulator.stop)
+        upstreams.append(
+            {
+                "name": kind.name,
+                "prefix": f"/{kind.name}",
+                "url": f"https://{address}",
+                "tls": {"ca_file": authority},
+                "dialect": kind.dialect,
+            }
+        )
+    return upstreams
+
+
+async def _end_load(stop: asyncio.Event, running: list[asyncio.Task[None]]) -> None:
+    stop.set()
+    await asyncio.gather(*running)
 
 
 async def _watch(admin: Address, stop: asyncio.Event, duration: float | None) -> None:

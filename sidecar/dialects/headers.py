@@ -74,6 +74,7 @@ _LEFT: dict[bytes, str] = {
     b"ratelimit": "requests",
 }
 """Fields that say how much is left, and of what."""
+_LIMITED = frozenset(_LEFT)
 _NO_RANK = (len(_UNTIL_HEADERS), 1.0)
 _READ = (
     frozenset({b"content-type", b"content-encoding", b"x-amzn-errortype", b"sec-websocket-extensions"})
@@ -104,7 +105,7 @@ def read_headers(reading: Reading, fields: Fields) -> None:
     """Note in the reading what the headers of its response tell."""
     if not _TIMED.isdisjoint(fields):
         _times(reading, fields)
-    if not fields.keys().isdisjoint(_LEFT):
+    if not _LIMITED.isdisjoint(fields):  # the other way round it would walk through all the names it knows
         _limits(reading, fields)
 
 

@@ -29,6 +29,10 @@ class ReasoningShown(StrEnum):
     SUMMARY = "summary"
 
 
+def _natural(count: int) -> int:
+    return count if count > 0 else 0
+
+
 @dataclass(slots=True)
 class Usage:
     """Token counts as the upstream reported them, None where it reported none; `normalised` makes them comparable."""
@@ -46,18 +50,20 @@ class Usage:
 
     def normalised(self) -> Usage:
         """Input with cached and tool input in it, output with reasoning, cached clamped to input, nothing negative."""
-        cached = max(0, self.cached_input or 0)
-        creation = max(0, self.cache_creation_input or 0)
-        prompt = None if self.input is None else max(0, self.input) + max(0, self.tool_input or 0)
-        output = None if self.output is None else max(0, self.output)
-        reasoning = max(0, self.reasoning or 0)
-        if self.total is not None and reasoning and self.total - (prompt or 0) - (output or 0) == reasoning:
+        cached = _natural(self.cached_input) if self.cached_input else 0
+        creation = _natural(self.cache_creation_input) if self.cache_creation_input else 0
+        prompt = self.input if self.input is None else _natural(self.input)
+        if prompt is not None and self.tool_input:
+            prompt += _natural(self.tool_input)
+        output = self.output if self.output is None else _natural(self.output)
+        reasoning = _natural(self.reasoning) if self.reasoning else 0
+        if reasoning and self.total is not None and self.total - (prompt or 0) - (output or 0) == reasoning:
             output = (output or 0) + reasoning
         if prompt is not None:
             if self.input_excludes_cache:
                 prompt += cached + creation
-            cached = min(cached, prompt)
-            creation = min(creation, prompt)
+            cached = cached if cached < prompt else prompt
+            creation = creation if creation < prompt else prompt
         return Usage(prompt, output, cached, creation, reasoning, self.total)
 
 

@@ -396,9 +396,3 @@ class DataServer(web.Server):
             # The field ends at this hop: nobody behind it would know of the other coding (RFC 9112 §6.1).
             return Failure(Code.BAD_REQUEST, "a transfer coding other than chunked")
         return None
-
-    def close_idle(self) -> None:
-        """Close the connections on which no request is running."""
-        for connection in self.connections:
-            if connection._current_request is None and not connection._messages:
-                connection.force_close()

@@ -15,9 +15,10 @@ _DIALLING = frozenset({Phase.DNS, Phase.CONNECT, Phase.TLS})
 
 
 class Spans(NamedTuple):
-    """Seconds of the phases an exchange reached, None for the others; `overhead` is the part of `send` that was ours.
+    """Seconds of the phases an exchange reached, None for the others.
 
-    blocked + dns + connect + tls + send + wait + receive is the duration.
+    blocked + dns + connect + tls + send + wait + receive is the duration. `overhead` lies within them: the time until
+    the request was ready for a connection, and that from a connection in hand to the first byte on it.
     """
 
     blocked: float | None
@@ -49,8 +50,14 @@ def spans_of(exchange: Exchange) -> Spans:
         sent - taken,
         head - sent if all_sent or answered else None,
         end - answered if answered else None,
-        first - taken if first > taken else 0.0,
+        _lead(exchange) + (exchange.t_ready - exchange.t0 if exchange.t_ready > exchange.t0 else 0.0),
     )
+
+
+def _lead(exchange: Exchange) -> float:
+    """The part of `send` that was ours: a connection is in hand, and nothing is sent yet."""
+    lead = exchange.t_send0 - exchange.t_conn
+    return lead if lead > 0.0 else 0.0
 
 
 def network_of(exchange: Exchange, spans: Spans, streamed: bool) -> tuple[float, str | None]:
@@ -67,7 +74,7 @@ def network_of(exchange: Exchange, spans: Spans, streamed: bool) -> tuple[float,
             seconds = exchange.t_end - exchange.t0
         return seconds, None
     if spans.send is not None:
-        sending = spans.send - spans.overhead
+        sending = spans.send - _lead(exchange)
         seconds += sending if sending > 0.0 else 0.0
     if not exchange.t_hdr:
         return seconds, None
@@ -98,7 +105,9 @@ def split_of(exchange: Exchange, spans: Spans, network: float) -> tuple[float, f
 
     The provider has what the others leave; a network estimate is cut to what sidecar and client leave.
     """
-    sidecar = (spans.blocked or 0.0) + spans.overhead + sum(exchange.response_overheads)
+    sidecar = (spans.blocked or 0.0) + sum(exchange.response_overheads)
+    if spans.send is not None:
+        sidecar += _lead(exchange)
     client = exchange.client_wait
     left = max(0.0, exchange.t_end - exchange.t0 - sidecar - client)
     network = min(network, left)

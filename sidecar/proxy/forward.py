@@ -101,6 +101,7 @@ class Proxy:
     def _admit(self, downstream: Downstream, exchange: Exchange) -> tuple[Origin, bytes]:
         """The upstream and target for a request that may go on; raises Failure for one that may not."""
         target = downstream.target
+        exchange.target = target.decode("latin-1")
         if downstream.method == "CONNECT" or not target.startswith(b"/"):
             raise Failure(
                 Code.BAD_REQUEST, "this is not an open proxy: send the path only, as to the API itself", Phase.BLOCKED
@@ -112,7 +113,6 @@ class Proxy:
         upstream = origin.upstream
         exchange.upstream = upstream.name
         exchange.dialect = upstream.dialect.value
-        exchange.target = target.decode("latin-1")
         limits = self.config.limits
         if self.in_flight > limits.max_in_flight:
             raise Failure(
@@ -129,6 +129,7 @@ class Proxy:
         """Send the request and wait for the end of its response; a Failure when nothing of one was sent."""
         exchange = relay.exchange
         outgoing = await self._prepare(origin, target, downstream, relay)
+        exchange.t_ready = self._clock()
         for last_try in (False, True):
             connection = origin.pool.take()
             try:
@@ -155,7 +156,7 @@ class Proxy:
         limit = self.config.limits.max_request_body
         outgoing = Outgoing(
             downstream.method.encode(),
-            request_head(downstream, origin, target, exchange),
+            request_head(downstream, origin, target, exchange, via=self.config.via),
             downstream.body.whole(),
         )
         asked = None
@@ -242,6 +243,8 @@ class Proxy:
     def _answer(self, failure: Failure, exchange: Exchange, downstream: Downstream) -> None:
         """Tell the application what went wrong, in the shape its SDK reads."""
         exchange.failure = failure
+        if not exchange.request_copy:
+            exchange.request_copy = _arrived(downstream)
         dialect = dialects.resolve(exchange.dialect, exchange.method, exchange.target)
         head, body = error_response(failure, dialect)
         if downstream.method == "HEAD":
@@ -257,6 +260,14 @@ class Proxy:
             reason=failure.reason,
             message=failure.message,
         )
+
+
+def _arrived(downstream: Downstream) -> bytes:
+    """The body of a request that is not carried, if it has come by now: it says which model was asked for."""
+    try:
+        return downstream.body.whole() or b""
+    except Failure:
+        return b""
 
 
 def _asks_chat(exchange: Exchange) -> bool:

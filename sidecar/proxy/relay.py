@@ -10,6 +10,7 @@ from sidecar.failures import Code, ErrorReason, Failure
 from sidecar.http_fields import Framing, lower, value_of
 from sidecar.proxy.downstream import Downstream
 from sidecar.proxy.meter import Meter
+from sidecar.proxy.request_head import VIA
 from sidecar.proxy.usage_injection import UsageFilter
 from sidecar.upstreams.http1 import Http1Connection
 from sidecar.upstreams.http1_response import ResponseHead
@@ -92,7 +93,7 @@ class Relay:
             if self._server_timing:
                 extra.append(server_timing(exchange))
             if self._via:
-                extra.append(b"Via: 1.1 sidecar")
+                extra.append(VIA)
             self.head_sent = True
         shown = body
         if self._filter is not None:

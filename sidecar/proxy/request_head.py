@@ -12,6 +12,9 @@ _USUAL_OPTIONS = frozenset({b"keep-alive", b"close", b"upgrade", b"te", b""})
 _HANDLED = HOP_BY_HOP | {b"host", b"trailer", b"traceparent"}
 _TRACEPARENT_LENGTH = 55
 
+VIA = b"Via: 1.1 sidecar"
+"""RFC 9110 §7.6.3; off by default, since some servers stop compressing when they see it."""
+
 
 def with_new_body(head: bytes, length: int) -> bytes:
     """The head for a body that was changed: its new length, and no content coding, since the answer must be read."""
@@ -21,7 +24,7 @@ def with_new_body(head: bytes, length: int) -> bytes:
     return b"\r\n".join([*kept, b"Content-Length: %d" % length, b"Accept-Encoding: identity", b"\r\n"])
 
 
-def request_head(downstream: Downstream, origin: Origin, target: bytes, exchange: Exchange) -> bytes:
+def request_head(downstream: Downstream, origin: Origin, target: bytes, exchange: Exchange, *, via: bool) -> bytes:
     """Request line and fields, ending with the empty line; order, spelling and repetition are kept.
 
     Raises Failure bad_request for a repeated Host, on which servers disagree (RFC 9112 §3.2).
@@ -47,6 +50,8 @@ def request_head(downstream: Downstream, origin: Origin, target: bytes, exchange
         lines.append(b"Connection: Upgrade\r\nUpgrade: websocket")
     elif any(low == b"te" and b"trailers" in value.lower() for low, value in handled):
         lines.append(b"Connection: TE\r\nTE: trailers")
+    if via:
+        lines.append(VIA)
     lines.append(b"\r\n")
     return b"\r\n".join(lines)
 

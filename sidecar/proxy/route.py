@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sidecar.config.model import Upstream
 from sidecar.upstreams.pool import Pool
@@ -17,8 +17,8 @@ class Origin:
     host_line: bytes
     target_prefix: bytes
     """Put in front of every target: the base path, and for a plain HTTP proxy the origin itself."""
-    proxy_line: bytes
-    """Proxy-Authorization for a plain HTTP proxy, b"" else."""
+    proxy_line: bytes = field(repr=False)
+    """Proxy-Authorization for a plain HTTP proxy, b"" else; a credential."""
     injects_usage: bool = False
     tls_stamps: tuple[tuple[int, int, int] | None, ...] = ()
     """Of the files its TLS context was made of: other stamps call for another context."""

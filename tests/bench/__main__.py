@@ -16,13 +16,15 @@ from pathlib import Path
 
 import uvloop
 
+from tests.bench import scrapes
 from tests.bench.cores import pin_load
 from tests.bench.profiling import with_cprofile, with_py_spy
 from tests.bench.report import Rounds, json_table, sse_table
 from tests.bench.scenario import Scenario, play
 
 VARIANTS = ["direct", "nginx", "envoy", "ours"]
-SCENARIOS = ["json", "sse100", "sse300"]
+SCENARIOS = ["json", "sse100", "sse300", "streams300"]
+"""`streams300` is `sse300` through our proxy alone, without and with scrapes of /metrics."""
 EVENTS_PER_SECOND = 50.0
 
 
@@ -33,7 +35,9 @@ def scenario(name: str, duration: float | None, width: int | None, tls: bool) ->
         connections = width or 100
         title = f"JSON POST 1 KB → 1.6 KB, {connections} keep-alive connections{suffix}"
         return Scenario(title, connections, duration or 6.0, tls=tls)
-    streams = width or int(name.removeprefix("sse"))
+    streams = width or int(name.removeprefix("sse").removeprefix("streams"))
+    if name.startswith("streams"):
+        suffix += ", with and without a scrape each second"
     title = f"SSE, 232-byte events, {streams} streams at {EVENTS_PER_SECOND:.0f} events/s each{suffix}"
     return Scenario(title, streams, duration or 8.0, EVENTS_PER_SECOND, tls)
 
@@ -77,13 +81,16 @@ async def compare(chosen: argparse.Namespace) -> None:
     rounds = chosen.rounds or 3
     for name in chosen.scenarios:
         each = scenario(name, chosen.duration, chosen.width, chosen.tls)
-        results = await play(each, chosen.variants, rounds)
-        shown = [variant for variant in chosen.variants if any(variant in figures for figures in results)]
+        note = f"Medians of {rounds} interleaved rounds of {each.duration:g} s."
+        if name == "streams300":
+            results, found = await scrapes.play(each, rounds)
+            shown = [scrapes.ALONE, scrapes.SCRAPED]
+            note += f" {scrapes.summary(found)}."
+        else:
+            results = await play(each, chosen.variants, rounds)
+            shown = [variant for variant in chosen.variants if any(variant in figures for figures in results)]
         table = sse_table(results, shown) if each.streaming else json_table(results, shown)
-        print(
-            f"## {each.title}\n\n{table}\n\nMedians of {rounds} interleaved rounds of {each.duration:g} s.\n",
-            flush=True,
-        )
+        print(f"## {each.title}\n\n{table}\n\n{note}\n", flush=True)
         record[each.title] = results
     if chosen.json:
         plain = {

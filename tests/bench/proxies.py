@@ -53,6 +53,8 @@ class Running:
     port: int
     pid: int
     stop: Callable[[], Coroutine[Any, Any, None]]
+    admin_port: int = 0
+    """Ours only: where /metrics is."""
 
 
 def _spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
@@ -220,7 +222,7 @@ async def ours(setting: Setting, python: tuple[str, ...] = (sys.executable,)) ->
         except AssertionError as error:
             print(f"ours did not end well: {error}", file=sys.stderr)
 
-    return Running(sidecar.data[1], sidecar.pid, stop)
+    return Running(sidecar.data[1], sidecar.pid, stop, sidecar.admin[1])
 
 
 PROXIES: dict[str, Callable[[Setting], Coroutine[Any, Any, Running]]] = {"nginx": nginx, "envoy": envoy, "ours": ours}

@@ -145,7 +145,6 @@ async def test_a_path_without_upstream_raises_not_found(stage: Stage, sdks: Sdks
     assert call.outcomes(code="404", upstream="none") == {"rejected": 2}
 
 
-@pytest.mark.xfail(strict=True, reason="the target is not noted before the upstream is chosen, so `auto` reads no path")
 async def test_a_path_without_upstream_is_refused_in_the_shape_of_its_api(stage: Stage, sdks: Sdks) -> None:
     async with stage.call() as call:
         with pytest.raises(anthropic.NotFoundError) as caught:
@@ -155,7 +154,6 @@ async def test_a_path_without_upstream_is_refused_in_the_shape_of_its_api(stage:
     assert call.outcomes(operation="messages") == {"rejected": 1}
 
 
-@pytest.mark.xfail(strict=True, reason="of a body that comes after its head nothing is read when the dialling fails")
 @pytest.mark.asyncio(loop_scope="function")
 async def test_a_call_that_was_not_carried_is_counted_as_what_it_asked_for(
     upstream: UpstreamFactory, sidecar_factory: SidecarFactory

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -21,9 +21,7 @@ from tests.kit.wire import ConnectionEnded, End
 
 SOON = 1.0
 """Seconds after which the upstream must know that the client has left."""
-WHOLE_REQUEST = request_bytes(
-    headers=events.DEFAULT_HEADERS, body=events.DEFAULT_BODY.replace(b"true", b"false")
-)
+WHOLE_REQUEST = request_bytes(headers=events.DEFAULT_HEADERS, body=events.DEFAULT_BODY.replace(b"true", b"false"))
 CHUNKED_UPLOAD = b"POST /v1/files HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
 CLOSE_WAIT = "08"
 TWO = CHAT_REQUEST.replace(b"POST /v1", b"POST /two/v1")
@@ -35,6 +33,13 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedSidecar]
     two = {"name": "two", "prefix": "/two", "pool": {"max_connections": 2, "max_idle": 2, "acquire_timeout": "5s"}}
     with shared_sidecar(tmp_path_factory.mktemp("disconnects"), {}, two) as running:
         yield running
+
+
+@pytest.fixture
+async def guests() -> AsyncIterator[AsyncExitStack]:
+    """Closes the clients that enter it, also when their test failed."""
+    async with AsyncExitStack() as stack:
+        yield stack
 
 
 async def silent(connection: Connection) -> None:
@@ -54,11 +59,11 @@ async def end_seen_by(server: ScriptedUpstream, number: int = 0) -> End:
     "request_", [CHAT_REQUEST, WHOLE_REQUEST, MESSAGES_REQUEST], ids=["a stream", "a whole answer", "messages"]
 )
 async def test_sse_22_a_client_gone_before_the_head_ends_its_upstream_exchange(
-    sidecar: SharedSidecar, upstream: UpstreamFactory, request_: bytes, how: str
+    sidecar: SharedSidecar, upstream: UpstreamFactory, guests: AsyncExitStack, request_: bytes, how: str
 ) -> None:
     server = await upstream(silent, port=sidecar.upstream_port)
     before = await sidecar.metrics()
-    client = await sidecar.client()
+    client = await guests.enter_async_context(await sidecar.client())
     await client.send(request_)
     await server.wait_for_requests(1)
     left = await leave(client, how)
@@ -75,7 +80,7 @@ async def test_sse_22_a_client_gone_before_the_head_ends_its_upstream_exchange(
 
 
 async def test_sse_22_a_client_gone_during_its_upload_ends_its_upstream_exchange(
-    sidecar: SharedSidecar, upstream: UpstreamFactory
+    sidecar: SharedSidecar, upstream: UpstreamFactory, guests: AsyncExitStack
 ) -> None:
     async def script(connection: Connection) -> None:
         with suppress(ConnectionEnded):
@@ -83,7 +88,7 @@ async def test_sse_22_a_client_gone_during_its_upload_ends_its_upstream_exchange
 
     server = await upstream(script, port=sidecar.upstream_port)
     before = await sidecar.metrics()
-    client = await sidecar.client()
+    client = await guests.enter_async_context(await sidecar.client())
     await client.send(CHUNKED_UPLOAD)
     await server.wait_for_connections(1)
     await server.connections[0].arrival(b"hello")
@@ -97,15 +102,15 @@ async def test_sse_22_a_client_gone_during_its_upload_ends_its_upstream_exchange
 
 
 async def test_sse_22_a_client_gone_while_it_waits_for_a_connection_leaves_no_trace_in_the_pool(
-    sidecar: SharedSidecar, upstream: UpstreamFactory
+    sidecar: SharedSidecar, upstream: UpstreamFactory, guests: AsyncExitStack
 ) -> None:
     server = await upstream(silent, port=sidecar.upstream_port)
     before = await sidecar.metrics()
-    busy = [await sidecar.client() for _ in range(2)]
+    busy = [await guests.enter_async_context(await sidecar.client()) for _ in range(2)]
     for client in busy:
         await client.send(TWO)
     await server.wait_for_requests(2)
-    waiting = [await sidecar.client() for _ in range(5)]
+    waiting = [await guests.enter_async_context(await sidecar.client()) for _ in range(5)]
     for client in waiting:
         await client.send(TWO)
     await sidecar.metrics_when(lambda metrics: metrics.value("inflight") == 7)
@@ -122,7 +127,7 @@ async def test_sse_22_a_client_gone_while_it_waits_for_a_connection_leaves_no_tr
 
 @pytest.mark.parametrize("how", ["close", "rst"])
 async def test_sse_23_a_client_gone_mid_stream_is_noticed_while_the_upstream_is_silent(
-    sidecar: SharedSidecar, upstream: UpstreamFactory, how: str
+    sidecar: SharedSidecar, upstream: UpstreamFactory, guests: AsyncExitStack, how: str
 ) -> None:
     async def one_token(connection: Connection) -> None:
         await connection.read_request()
@@ -131,7 +136,7 @@ async def test_sse_23_a_client_gone_mid_stream_is_noticed_while_the_upstream_is_
 
     server = await upstream(one_token, port=sidecar.upstream_port)
     before = await sidecar.metrics()
-    client = await sidecar.client()
+    client = await guests.enter_async_context(await sidecar.client())
     await client.send(CHAT_REQUEST)
     await client.arrival(events.T("a"))
     left = await leave(client, how)
@@ -145,7 +150,7 @@ async def test_sse_23_a_client_gone_mid_stream_is_noticed_while_the_upstream_is_
 
 
 async def test_sse_23_a_client_that_hangs_up_after_the_last_event_had_its_answer(
-    sidecar: SharedSidecar, upstream: UpstreamFactory
+    sidecar: SharedSidecar, upstream: UpstreamFactory, guests: AsyncExitStack
 ) -> None:
     async def never_ends(connection: Connection) -> None:
         await connection.read_request()
@@ -155,7 +160,7 @@ async def test_sse_23_a_client_that_hangs_up_after_the_last_event_had_its_answer
 
     server = await upstream(never_ends, port=sidecar.upstream_port)
     before = await sidecar.metrics()
-    client = await sidecar.client()
+    client = await guests.enter_async_context(await sidecar.client())
     await client.send(CHAT_REQUEST)
     await client.arrival(events.DONE)
     left = await leave(client, "close")

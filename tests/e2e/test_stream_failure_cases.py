@@ -1,4 +1,4 @@
-"""Streams that break off, stop short or carry an error: the client can tell, the outcome says so, nothing is sent twice."""
+"""Streams that break off, stop short or carry an error: the client can tell, and nothing is sent twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MET-14, `stream_usage: inject`: the tokens are counted, and the application sees what it would have seen without us."""
+"""MET-14, `stream_usage: inject`: tokens are counted, and the application sees what it would have seen without it."""
 
 from __future__ import annotations
 

@@ -100,7 +100,6 @@ class LocalSidecars:
         assert not bad, [(record.name, record.getMessage(), record.exc_info) for record in bad]
 
 
-
 def name_server(hosts: Mapping[str, list[tuple[str, int]]]) -> Any:
     """A `lookup` that gives a name its (address, port) pairs in order, whatever port was asked for.
 

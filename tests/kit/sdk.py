@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pytest
 
@@ -20,10 +20,15 @@ from tests.kit.metrics import Change, Metrics, delta, outcomes
 from tests.kit.process import SidecarProcess, upstream_config
 from tests.kit.wire import PATIENCE
 
+T = TypeVar("T")
+
 TTFT, ITL, TOKENS, HANDSHAKE = 0.15, 0.01, 24, 0.03
 """What the simulated API does unless a request asks otherwise; HANDSHAKE is how long it holds a TLS hello back."""
 
 DIALLING = ("dns", "connect", "tls")
+
+ATTEMPTS = 3
+"""How often a call is made that is to agree with the simulator: a busy machine spoils one, a mistake of ours all."""
 
 
 @dataclass(slots=True)
@@ -48,9 +53,27 @@ class Call:
         """How the requests with these labels ended."""
         return outcomes(self.before, self.after, **labels)
 
-    def dialled(self) -> float:
-        """Seconds that dialling took."""
-        return sum(self.delta(phase).sum for phase in DIALLING)
+    def true_ttft(self) -> float:
+        """Seconds to the first token as the simulator has them, with the dialling, which it cannot see."""
+        assert self.truth.ttft is not None
+        return self.truth.ttft + sum(self.delta(phase).sum for phase in DIALLING)
+
+    def true_rate(self) -> float:
+        """Tokens per second after the first token event, as the simulator sent them."""
+        truth = self.truth
+        times = truth.token_times()
+        first = truth.event_tokens[truth.event_times.index(times[0])]
+        return (truth.output_tokens - first) / (times[-1] - times[0])
+
+    def agrees(self) -> bool:
+        """First token and speed are what the simulator did: within 30 ms or a fifth, and within a fifth."""
+        ttft, rate = self.delta("ttft").sum, self.delta("tokens_per_second").sum
+        return ttft == seconds(self.true_ttft()) and rate == pytest.approx(self.true_rate(), rel=0.2)
+
+
+def seconds(expected: float) -> Any:
+    """Within 30 ms or a fifth: what a machine needs on which other tests run."""
+    return pytest.approx(expected, rel=0.2, abs=0.03)
 
 
 class Stage:
@@ -96,6 +119,15 @@ class Stage:
         while self.simulator.requests <= seen:
             assert time.monotonic() < until, "the request never came"
             await asyncio.sleep(0.01)
+
+    async def agreeing_call(self, ask: Callable[[], Awaitable[T]]) -> tuple[Call, T]:
+        """The first call of ATTEMPTS whose measured times agree with the true ones, else the last."""
+        for attempt in range(1, ATTEMPTS + 1):
+            async with self.call() as call:
+                answer = await ask()
+            if attempt == ATTEMPTS or call.agrees():
+                return call, answer
+        raise AssertionError("unreachable: the last attempt returns")
 
     @asynccontextmanager
     async def call(self, requests: int = 1) -> AsyncIterator[Call]:

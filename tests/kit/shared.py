@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,3 +179,14 @@ async def leave(client: RawClient, how: str) -> float:
         client.rst()
     await client.close()
     return left
+
+
+async def eventually(condition: Callable[[], bool | Awaitable[bool]], timeout: float = PATIENCE) -> None:
+    """Ask again and again until `condition` holds, for what announces itself in no event of this process."""
+    until = time.monotonic() + timeout
+    while True:
+        holds = condition()
+        if holds if isinstance(holds, bool) else await holds:
+            return
+        assert time.monotonic() < until, f"not so after {timeout:g} s"
+        await asyncio.sleep(0.02)

@@ -1,23 +1,20 @@
 """A real llama.cpp server with a random model of half a megabyte: real framing, usage and timings, nonsense for text.
 
-`python -m tests.kit.tiny_llm` shows the sidecar before it. Needs the extra `llm`.
+`python -m tests.kit.tiny_llm MODEL PORT` is that server. Needs the extra `llm`.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 from tests.kit.client import RawClient
-from tests.kit.process import ROOT, SidecarProcess, free_port, upstream_config
+from tests.kit.process import ROOT, free_port
 
 MODEL_NAME = "tiny"
 
@@ -93,7 +90,7 @@ def _add_weights(writer: Any, random: Any, size: int) -> None:
 
 
 def serve(model: str, port: int) -> None:
-    """Run the server in this process until it is killed."""
+    """Run the server in this process until its standard input ends."""
     import xllamacpp  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
     parameters = xllamacpp.CommonParams()
@@ -121,7 +118,7 @@ class TinyLlm:
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(write_model, self._model)
-        command = [sys.executable, "-m", "tests.kit.tiny_llm", "--serve", str(self._model), str(self.port)]
+        command = [sys.executable, "-m", "tests.kit.tiny_llm", str(self._model), str(self.port)]
         # It ends when its standard input does, so that it never outlives the test.
         self._process = await asyncio.to_thread(
             subprocess.Popen, command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
@@ -145,69 +142,5 @@ class TinyLlm:
         await asyncio.to_thread(self._process.wait)
 
 
-def chat_body(prompt: str, tokens: int, *, stream: bool = True) -> bytes:
-    """A request for exactly `tokens` tokens, usage included."""
-    body: dict[str, object] = {"model": MODEL_NAME, "max_tokens": tokens, "stream": stream, "ignore_eos": True}
-    if stream:
-        body["stream_options"] = {"include_usage": True}
-    return json.dumps({**body, "messages": [{"role": "user", "content": prompt}]}).encode()
-
-
-async def demo(duration: float) -> None:
-    """Stream answers through the sidecar, and print what it measured every two seconds."""
-    with tempfile.TemporaryDirectory() as name:
-        async with TinyLlm(Path(name)) as llm:
-            sidecar = SidecarProcess({"upstreams": [upstream_config(llm.url, "tiny-llm")]}, Path(name))
-            try:
-                await sidecar.start()
-                print(f"llama.cpp {llm.url}/v1 behind http://{sidecar.data[0]}:{sidecar.data[1]}/v1")
-                print(f"metrics   http://{sidecar.admin[0]}:{sidecar.admin[1]}/metrics", flush=True)
-                await _keep_asking(sidecar, duration)
-            finally:
-                await sidecar.stop()
-
-
-async def _keep_asking(sidecar: SidecarProcess, duration: float) -> None:
-    end = time.monotonic() + duration
-    report = time.monotonic() + 2.0
-    async with await sidecar.client() as client:
-        while time.monotonic() < end:
-            headers = [(b"Content-Type", b"application/json")]
-            response = await client.request(headers=headers, body=chat_body("say something", 64))
-            assert response.status == 200, response.body
-            # llama.cpp closes a connection after a stream without having said so: let its FIN come first.
-            await asyncio.sleep(0.05)
-            if time.monotonic() >= report:
-                report += 2.0
-                print(await _line(sidecar), flush=True)
-
-
-async def _line(sidecar: SidecarProcess) -> str:
-    metrics = await sidecar.metrics()
-
-    def mean(name: str, **labels: str) -> float:
-        count = metrics.count(name, **labels)
-        return metrics.sum(name, **labels) / count if count else 0.0
-
-    return (
-        f"{metrics.value('requests'):.0f} requests, {metrics.value('tokens_out'):.0f} tokens; mean TTFT "
-        f"{mean('ttft') * 1e3:.1f} ms, {mean('tokens_per_second'):.0f} tokens/s, network share "
-        f"{mean('network_ratio') * 100:.1f} %"
-    )
-
-
-def main() -> None:
-    """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m tests.kit.tiny_llm", description=__doc__.split("\n")[0])
-    parser.add_argument("--duration", type=float, default=3600.0, help="seconds (an hour)")
-    parser.add_argument("--serve", nargs=2, metavar=("MODEL", "PORT"), help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
-    if chosen.serve:
-        serve(chosen.serve[0], int(chosen.serve[1]))
-        return
-    with suppress(KeyboardInterrupt):
-        asyncio.run(demo(chosen.duration))
-
-
 if __name__ == "__main__":
-    main()
+    serve(sys.argv[1], int(sys.argv[2]))
