@@ -195,6 +195,7 @@ def _bound(server: asyncio.Server, address: Address) -> Address:
 
 def settle_memory() -> None:
     """Take what start-up made out of the garbage collector's sight: it is kept anyway (-8 % CPU per request)."""
+    gc.enable()  # the command line switches it off for the imports
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

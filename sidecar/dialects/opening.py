@@ -10,24 +10,37 @@ from sidecar.dialects.bedrock_invoke import Invoke
 from sidecar.dialects.codings import open_decoder
 from sidecar.dialects.cohere import Cohere
 from sidecar.dialects.gemini import Gemini, Interactions
-from sidecar.dialects.headers import fields_of
+from sidecar.dialects.headers import Fields, fields_of
 from sidecar.dialects.ollama import Ollama
 from sidecar.dialects.openai_chat import OpenAiChat
 from sidecar.dialects.openai_responses import OpenAiResponses, Realtime
 from sidecar.dialects.pipeline import Hints, ResponseReader, choose_body, open_tunnel
+from sidecar.dialects.whole_json import WholeJson
 from sidecar.dialects.reading import Operation, Reader, Reading, RequestFacts
 from sidecar.dialects.recognise import Recogniser
 from sidecar.dialects.semantics import Semantics
 from sidecar.dialects.tally import Tally
 from sidecar.exchange import Headers
 
+_PLAIN_JSON = (b"application/json", b"application/json; charset=utf-8", b"application/json; charset=UTF-8")
+
 
 def open_reader(  # noqa: PLR0917 - what is known of an exchange when its response begins
     dialect: str, facts: RequestFacts, method: str, target: str, status: int, headers: Headers
 ) -> Reader:
     """A reader for the body of one response. How it is coded and framed, its headers and first bytes tell."""
-    semantics = _semantics(dialect, facts, target.partition("?")[0])
+    semantics = _semantics(dialect, facts, target)
     fields = fields_of(headers)
+    coding = fields.get(b"content-encoding")
+    if status == 200 and coding is None and fields.get(b"content-type") in _PLAIN_JSON and method != "HEAD":
+        return WholeJson(semantics, fields, lambda: _by_first_bytes(semantics, facts, method, status, fields))
+    return _by_first_bytes(semantics, facts, method, status, fields)
+
+
+def _by_first_bytes(
+    semantics: Semantics, facts: RequestFacts, method: str, status: int, fields: Fields
+) -> ResponseReader:
+    dialect = semantics.reading.dialect
     hints = Hints(
         fields.get(b"content-type", b"").partition(b";")[0].strip().lower(),
         status,
@@ -46,14 +59,15 @@ def open_tunnel_reader(  # noqa: PLR0917 - the same as for open_reader
 ) -> Reader:
     """A reader for what the server sends over a WebSocket, from the first byte after the head of its 101."""
     tally = Tally(Reading(dialect=dialect, operation=facts.operation), facts)
-    semantics = Realtime(tally) if dialect == "openai" else Recogniser(tally)
+    semantics: Semantics = Realtime(tally) if dialect == "openai" else Recogniser(tally)
     fields = fields_of(headers)
     body = open_tunnel(semantics, deflate=b"permessage-deflate" in fields.get(b"sec-websocket-extensions", b""))
     return ResponseReader(semantics, fields, lambda first, ended: None, body=body)
 
 
-def _semantics(dialect: str, facts: RequestFacts, path: str) -> Semantics:
+def _semantics(dialect: str, facts: RequestFacts, target: str) -> Semantics:
     kind: type[Semantics] = Recogniser
+    path = "" if dialect == "openai" else target.partition("?")[0]
     if dialect == "openai":
         # Legacy completions, transcriptions and the rest are told apart by their events.
         if facts.operation is Operation.CHAT:

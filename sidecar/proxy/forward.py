@@ -101,11 +101,12 @@ class Proxy:
     def _admit(self, downstream: Downstream, exchange: Exchange) -> tuple[Origin, bytes]:
         """The upstream and target for a request that may go on; raises Failure for one that may not."""
         target = downstream.target
-        exchange.target = target.decode("latin-1")
         if downstream.method == "CONNECT" or not target.startswith(b"/"):
             raise Failure(
                 Code.BAD_REQUEST, "this is not an open proxy: send the path only, as to the API itself", Phase.BLOCKED
             )
+        # Not before: an absolute form may hold credentials.
+        exchange.target = target.decode("latin-1")
         matched = self.router.match(target)
         if matched is None:
             raise Failure(Code.NO_UPSTREAM, "no upstream has a prefix that this path begins with", Phase.BLOCKED)

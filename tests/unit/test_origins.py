@@ -45,40 +45,30 @@ def replace_file(path: Path, text: str) -> None:
 # ---- what is made ----
 
 
+PROXY = ProxyUrl("p", 3128, "me", Secret("pw"))
+PROXY_LINE = b"Proxy-Authorization: Basic bWU6cHc="
+
+
 @pytest.mark.parametrize(
-    ("url", "settings", "host", "prefix", "proxy"),
+    ("upstream", "lines"),
     [
-        (Url("https", "a.example", 443, "/v1"), {}, b"Host: a.example", b"/v1", b""),
-        (Url("http", "a.example", 8000), {}, b"Host: a.example:8000", b"", b""),
-        (Url("http", "::1", 80), {}, b"Host: [::1]", b"", b""),
+        (make_upstream(Url("https", "a.example", 443, "/v1")), (b"Host: a.example", b"/v1", b"")),
+        (make_upstream(Url("http", "a.example", 8000)), (b"Host: a.example:8000", b"", b"")),
+        (make_upstream(Url("http", "::1", 80)), (b"Host: [::1]", b"", b"")),
         (
-            Url("http", "a.example", 80, "/v1"),
-            {"proxy": ProxyUrl("p", 3128, "me", Secret("pw"))},
-            b"Host: a.example",
-            b"http://a.example/v1",
-            b"Proxy-Authorization: Basic bWU6cHc=",
+            make_upstream(Url("http", "a.example", 80, "/v1"), proxy=PROXY),
+            (b"Host: a.example", b"http://a.example/v1", PROXY_LINE),
         ),
         (
-            Url("http", "a.example", 80),
-            {"proxy": ProxyUrl("p", 3128)},
-            b"Host: a.example",
-            b"http://a.example",
-            b"",
+            make_upstream(Url("http", "a.example", 80), proxy=ProxyUrl("p", 3128)),
+            (b"Host: a.example", b"http://a.example", b""),
         ),
-        (
-            Url("https", "a.example", 443),
-            {"proxy": ProxyUrl("p", 3128, "me", Secret("pw"))},
-            b"Host: a.example",
-            b"",
-            b"",
-        ),
+        (make_upstream(Url("https", "a.example", 443), proxy=PROXY), (b"Host: a.example", b"", b"")),
     ],
 )
-def test_what_never_changes_of_a_request_head(
-    url: Url, settings: dict[str, Any], host: bytes, prefix: bytes, proxy: bytes, build: Build
-) -> None:
-    (origin,) = build(make_upstream(url, **settings))
-    assert (origin.host_line, origin.target_prefix, origin.proxy_line) == (host, prefix, proxy)
+def test_what_never_changes_of_a_request_head(upstream: Upstream, lines: tuple[bytes, ...], build: Build) -> None:
+    (origin,) = build(upstream)
+    assert (origin.host_line, origin.target_prefix, origin.proxy_line) == lines
 
 
 def test_usage_is_asked_for_where_the_configuration_says_so(build: Build) -> None:

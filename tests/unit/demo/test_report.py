@@ -94,6 +94,4 @@ def test_a_line_of_progress_is_about_the_last_seconds_only() -> None:
 
 def test_a_line_of_progress_without_traffic() -> None:
     line = progress(Sample(NOW), Sample(NOW))
-    assert " ".join(line.split()) == (
-        "0 requests first token - 0.0 tokens/s per stream network share - cache hits 0"
-    )
+    assert " ".join(line.split()) == ("0 requests first token - 0.0 tokens/s per stream network share - cache hits 0")

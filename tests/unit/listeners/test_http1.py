@@ -116,7 +116,9 @@ async def test_a_request_arrives_byte_for_byte(listening: Listening) -> None:
 
 
 async def test_a_chunked_body_arrives_without_its_chunks(listening: Listening) -> None:
-    raw = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nT: 1\r\n\r\n"
+    raw = (
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nT: 1\r\n\r\n"
+    )
     await listening.ask(raw)
     assert listening.bodies == [b"abcde"]
     assert (listening.seen[0].chunked, listening.seen[0].declared_length) == (True, None)
@@ -240,7 +242,9 @@ async def test_a_chunk_that_is_none_ends_the_body_as_a_failure(listening: Listen
 
 
 async def test_a_response_goes_as_it_came(listening: Listening) -> None:
-    listening.handler = sends((head(headers=[(b"CONTENT-length", b"4"), (b"X-A", b"1"), (b"x-a", b"")]), b"bo"), (None, b"dy", True))
+    listening.handler = sends(
+        (head(headers=[(b"CONTENT-length", b"4"), (b"X-A", b"1"), (b"x-a", b"")]), b"bo"), (None, b"dy", True)
+    )
     response = await listening.ask(request_bytes("GET"))
     assert response.raw == b"HTTP/1.1 200 Fine\r\nCONTENT-length: 4\r\nX-A: 1\r\nx-a: \r\n\r\nbody"
 
@@ -336,7 +340,13 @@ async def test_a_response_that_is_broken_off_cannot_be_taken_for_whole(
     going_on = asyncio.Event()
 
     async def handler(downstream: Downstream) -> None:
-        downstream.send(head(headers=[(b"Content-Length", b"99")] if framing is Framing.LENGTH else [], framing=framing), [], b"part", False, [])
+        downstream.send(
+            head(headers=[(b"Content-Length", b"99")] if framing is Framing.LENGTH else [], framing=framing),
+            [],
+            b"part",
+            False,
+            [],
+        )
         await going_on.wait()
         downstream.abort()
 

@@ -11,6 +11,7 @@ from sidecar.proxy.ledger import BATCH, KEPT_EXCHANGES, Ledger
 from sidecar.proxy.meter import Meter
 from tests.kit.fakes import Observed, make_exchange
 
+
 @pytest.fixture
 def observed() -> Observed:
     return Observed()
@@ -99,7 +100,12 @@ async def test_what_is_kept_holds_no_bodies_and_no_fields(ledger: Ledger) -> Non
     ledger.flush()
     ((kept, facts),) = ledger.last
     assert isinstance(facts, RequestFacts)
-    assert (kept.request_copy, kept.request_headers, kept.response_headers, kept.response_overheads) == (b"", [], [], [])
+    assert (kept.request_copy, kept.request_headers, kept.response_headers, kept.response_overheads) == (
+        b"",
+        [],
+        [],
+        [],
+    )
 
 
 async def test_the_last_ones_are_kept_and_no_more(ledger: Ledger) -> None:

@@ -21,9 +21,9 @@ Build = Callable[..., list[bytes]]
 def build(origin: Callable[..., Origin]) -> Build:
     """The lines of the head made for an application's fields (and settings of the request)."""
 
-    def make(headers: Headers, *, proxy_line: bytes = b"", **settings: Any) -> list[bytes]:
+    def make(headers: Headers, *, proxy_line: bytes = b"", via: bool = False, **settings: Any) -> list[bytes]:
         downstream = FakeDownstream(headers=headers, **settings)
-        head = request_head(downstream, origin(proxy_line=proxy_line), b"/v1/x", make_exchange())
+        head = request_head(downstream, origin(proxy_line=proxy_line), b"/v1/x", make_exchange(), via=via)
         assert head.endswith(b"\r\n\r\n")
         return head[:-4].split(b"\r\n")
 
@@ -112,8 +112,18 @@ def test_trailers_are_asked_for_and_no_other_transfer_coding(value: bytes, passe
 
 
 def test_a_plain_proxy_is_shown_our_credentials_and_not_the_applications(build: Build) -> None:
-    lines = build([(b"Host", b"me"), (b"Proxy-Authorization", b"Basic app")], proxy_line=b"Proxy-Authorization: Basic us")
+    lines = build(
+        [(b"Host", b"me"), (b"Proxy-Authorization", b"Basic app")], proxy_line=b"Proxy-Authorization: Basic us"
+    )
     assert lines[1:] == [b"Host: api.example", b"Proxy-Authorization: Basic us"]
+
+
+def test_via_is_added_when_it_is_wanted(build: Build) -> None:
+    assert build([(b"Host", b"me"), (b"Via", b"1.1 other")], via=True)[1:] == [
+        b"Host: api.example",
+        b"Via: 1.1 other",
+        b"Via: 1.1 sidecar",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +132,7 @@ def test_a_plain_proxy_is_shown_our_credentials_and_not_the_applications(build: 
 def test_the_trace_is_noted_and_passed_on(value: bytes, trace: str, origin: Callable[..., Origin]) -> None:
     exchange = make_exchange()
     downstream = FakeDownstream(headers=[(b"Host", b"me"), (b"Traceparent", value)])
-    head = request_head(downstream, origin(), b"/", exchange)
+    head = request_head(downstream, origin(), b"/", exchange, via=False)
     assert exchange.trace_id == trace
     assert b"\r\nTraceparent: " + value + b"\r\n" in head
 
@@ -133,6 +143,5 @@ def test_a_changed_body_brings_its_length_and_an_answer_that_can_be_read() -> No
         b"Transfer-Encoding: chunked\r\nX-Content-Length: 7\r\n\r\n"
     )
     assert with_new_body(head, 42) == (
-        b"POST / HTTP/1.1\r\nHost: a\r\nX-Content-Length: 7\r\n"
-        b"Content-Length: 42\r\nAccept-Encoding: identity\r\n\r\n"
+        b"POST / HTTP/1.1\r\nHost: a\r\nX-Content-Length: 7\r\nContent-Length: 42\r\nAccept-Encoding: identity\r\n\r\n"
     )

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import socket
 import ssl
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ async def names(host: str, port: int) -> tuple[list[AddrInfo], float]:
 
 
 def dialler(upstream: Upstream) -> Dialler:
-    clock = asyncio.get_running_loop().time
+    clock = time.monotonic
     context = client_context(upstream.tls, clock, upstream.name) if upstream.url.secure else None
     return Dialler(upstream, Resolver(names, clock), context, clock)
 
@@ -159,9 +160,7 @@ async def test_a_connection_that_does_not_come_is_given_up(monkeypatch: pytest.M
 
 async def test_a_dial_that_is_cancelled_leaves_no_connection(upstream: UpstreamFactory) -> None:
     listening = await upstream(silent)
-    dialling = asyncio.ensure_future(
-        dialler(make_upstream(Url("https", "127.0.0.1", listening.port))).dial(Quiet)
-    )
+    dialling = asyncio.ensure_future(dialler(make_upstream(Url("https", "127.0.0.1", listening.port))).dial(Quiet))
     await listening.wait_for_connections(1)
     dialling.cancel()
     with pytest.raises(asyncio.CancelledError):

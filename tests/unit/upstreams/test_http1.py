@@ -257,21 +257,20 @@ def test_a_connection_that_breaks_off_says_in_which_phase(sent: bool, wire: byte
     ],
 )
 def test_the_request_is_untouched_when_no_byte_of_it_was_acknowledged(
-    acked: int, wire: bytes, error: Exception | None, untouched: bool, wired: Wired, monkeypatch: pytest.MonkeyPatch
+    acked: int, wire: bytes, error: Exception | None, untouched: bool, wired: Wired
 ) -> None:
-    info = TcpInfo(0.01, 0, 5000)
-    monkeypatch.setattr(http1.tcp_info, "read", lambda sock: info)
-    wired.connection.sock = socket.socket()
-    wired.ask()
-    wired.connection.data_received(HEAD)
-    assert wired.connection.measure() == (0.01, 0)
-    wired.connection.data_received(b"hello")
-    received = wired.ask()
-    if wire:
-        wired.connection.data_received(wire)
-    info = TcpInfo(0.01, 0, acked)
-    wired.connection.connection_lost(error)
-    wired.connection.sock.close()
+    with socket.socket() as sock, pytest.MonkeyPatch.context() as patch:
+        wired.connection.sock = sock
+        patch.setattr(http1.tcp_info, "read", lambda sock: TcpInfo(0.01, 0, 5000))
+        wired.ask()
+        wired.connection.data_received(HEAD)
+        assert wired.connection.measure() == (0.01, 0)
+        wired.connection.data_received(b"hello")
+        received = wired.ask()
+        if wire:
+            wired.connection.data_received(wire)
+        patch.setattr(http1.tcp_info, "read", lambda sock: TcpInfo(0.01, 0, acked))
+        wired.connection.connection_lost(error)
     assert received.failure is not None
     assert received.failure.request_untouched is untouched
 
@@ -419,7 +418,9 @@ def test_a_client_that_holds_the_stream_up_is_not_the_upstreams_silence(wired: W
 
 def test_a_tunnel_is_silent_when_both_ends_are(wired: Wired) -> None:
     received = wired.ask()
-    wired.connection.data_received(b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n\x81\x00")
+    wired.connection.data_received(
+        b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n\x81\x00"
+    )
     assert received.tunnel == b"\x81\x00"
     wired.clock.advance(4.9)
     wired.connection.write(b"\x89\x00")

@@ -56,7 +56,10 @@ def parse(pieces: list[bytes], method: bytes = b"POST", parser: ResponseParser |
 SHAPES: dict[str, tuple[bytes, bytes]] = {
     "length": (b"POST", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: 1\r\nx-a:  2 \r\n\r\nhello"),
     "empty": (b"POST", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
-    "chunked": (b"POST", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n"),
+    "chunked": (
+        b"POST",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n",
+    ),
     "extensions": (
         b"POST",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n3;name=value\r\nabc\r\n0;last\r\n\r\n",
@@ -84,6 +87,7 @@ SHAPES: dict[str, tuple[bytes, bytes]] = {
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n\x81\x05hello",
     ),
 }
+
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_response_in_one_piece_is_what_it_says(shape: str) -> None:
@@ -284,8 +288,7 @@ def test_trailers_have_the_same_limit() -> None:
 
 def test_a_chunk_extension_without_end_is_refused() -> None:
     parsed = parse(
-        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;"]
-        + [b"x" * 4096] * (SILENT_LIMIT_BYTES // 4096 + 1)
+        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;"] + [b"x" * 4096] * (SILENT_LIMIT_BYTES // 4096 + 1)
     )
     assert parsed.error is not None
     assert not parsed.complete

@@ -115,7 +115,7 @@ class PoolMachine(RuleBasedStateMachine):
     @invariant()
     def the_limit_holds(self) -> None:
         pool = self.pool
-        assert 0 <= pool._opening
+        assert pool._opening >= 0
         assert pool.count_active() + pool.count_idle() + pool._opening <= self.limit
 
     @invariant()
