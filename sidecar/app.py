@@ -21,7 +21,6 @@ from sidecar.exchange import Exchange
 from sidecar.failures import Failure
 from sidecar.listeners.http1 import DataServer
 from sidecar.metrics.exposition import Exposition
-from sidecar.metrics.outcomes import outcome_of
 from sidecar.metrics.recorder import Recorder
 from sidecar.origins import make_origins
 from sidecar.proxy.forward import Proxy
@@ -172,7 +171,7 @@ class App:
         """The last finished exchanges, the newest first."""
         self.ledger.flush()
         newest = list(self.ledger.last)[::-1][:limit]
-        return [describe(exchange, facts, outcome_of(exchange)) for exchange, facts in newest]
+        return [describe(exchange) for exchange in newest]
 
     def effective_config(self) -> dict[str, Any]:
         """The configuration in force, without its secrets."""

@@ -118,4 +118,5 @@ class Exchange:
     def blocked(self) -> float:
         """Seconds spent waiting for a place: what passed before a connection was in hand, less the dialling."""
         until = self.t_conn or self.t_end
-        return max(0.0, until - self.t0 - self.dns - self.connect - self.tls) if until else 0.0
+        seconds = until - self.t0 - self.dns - self.connect - self.tls
+        return seconds if until and seconds > 0.0 else 0.0

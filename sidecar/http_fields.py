@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from enum import Enum, auto
+from functools import lru_cache
 
 from sidecar.exchange import Headers
 
@@ -66,9 +68,36 @@ def lower(name: bytes) -> bytes:
     return found
 
 
-def connection_options(value: bytes) -> set[bytes]:
+class FieldKinds(dict[bytes, int]):
+    """Field names as they are spelt → what to do with the field, 0 for nothing. `kinds` is by names in lower case.
+
+    A dict that learns, because a lookup is all that most fields of most messages cost; what it learns is bounded.
+    """
+
+    def __init__(self, kinds: dict[bytes, int]) -> None:
+        super().__init__(kinds)
+        self._kinds = dict(kinds)
+
+    def __missing__(self, name: bytes) -> int:
+        kind = self._kinds.get(name.lower(), 0)
+        if len(self) < _LOWER_LIMIT:
+            self[name] = kind
+        return kind
+
+
+USUAL_OPTIONS = frozenset({b"keep-alive", b"close", b"upgrade", b"te", b""})
+"""Options of `Connection` that name no field which would not end here anyway."""
+
+
+@lru_cache(maxsize=64)
+def all_options(value: bytes) -> frozenset[bytes]:
+    """What a Connection header says, in lower case."""
+    return frozenset(option.strip().lower() for option in value.split(b","))
+
+
+def connection_options(value: bytes) -> frozenset[bytes]:
     """The field names that a Connection header ends here, in lower case."""
-    return {option.strip().lower() for option in value.split(b",")} - NEVER_CONNECTION_OPTIONS
+    return all_options(value) - NEVER_CONNECTION_OPTIONS
 
 
 def value_of(headers: Headers, name: bytes) -> bytes | None:
@@ -79,7 +108,7 @@ def value_of(headers: Headers, name: bytes) -> bytes | None:
     return None
 
 
-def end_to_end(headers: Headers, options: set[bytes]) -> Headers:
+def end_to_end(headers: Headers, options: Set[bytes]) -> Headers:
     """The fields that go on, in their order and spelling; `options` are those that `Connection` named."""
     dropped = HOP_BY_HOP | options if options else HOP_BY_HOP
     return [field for field in headers if lower(field[0]) not in dropped]

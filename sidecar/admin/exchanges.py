@@ -5,63 +5,65 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sidecar.dialects.reading import Reading, RequestFacts
-from sidecar.exchange import Exchange, Outcome
+from sidecar.proxy.finished import Finished, Marks
 
 
-def describe(exchange: Exchange, facts: RequestFacts, outcome: Outcome) -> dict[str, Any]:
+def describe(exchange: Finished) -> dict[str, Any]:
     """One exchange. Milliseconds, None for a phase that was not reached."""
-    sent, head = exchange.t_send1, exchange.t_hdr
-    reading = exchange.reading
+    marks = exchange.marks
+    sent, head = marks.t_send1, marks.t_hdr
     return {
-        "started": datetime.fromtimestamp(exchange.started_at, UTC).isoformat(timespec="milliseconds"),
+        "started": datetime.fromtimestamp(marks.started_at, UTC).isoformat(timespec="milliseconds"),
         "upstream": exchange.upstream or None,
         "dialect": exchange.dialect,
         "method": exchange.method,
-        # Queries hold keys at some providers.
-        "path": exchange.target.split("?", 1)[0],
-        "operation": facts.operation,
-        "model": facts.model,
-        "stream": facts.stream if reading is None else reading.streamed,
+        "path": exchange.path,
+        "operation": exchange.operation,
+        "model": exchange.model,
+        "stream": exchange.stream,
         "status": exchange.status,
-        "outcome": outcome,
-        "error": None if exchange.failure is None else str(exchange.failure.code),
+        "outcome": exchange.outcome,
+        "error": exchange.error,
         "retried": exchange.retried or None,
         "trace_id": exchange.trace_id or None,
         "connection_reused": exchange.connection_reused,
-        "request_bytes": exchange.request_bytes,
-        "response_bytes": exchange.response_bytes,
+        "request_bytes": int(marks.request_bytes),
+        "response_bytes": int(marks.response_bytes),
         "phases_ms": {
-            "blocked": _ms(exchange.blocked),
-            "dns": _ms(exchange.dns),
-            "connect": _ms(exchange.connect),
-            "tls": _ms(exchange.tls),
-            "send": _ms(sent - exchange.t_send0) if sent else None,
+            "blocked": _ms(marks.blocked),
+            "dns": _ms(marks.dns),
+            "connect": _ms(marks.connect),
+            "tls": _ms(marks.tls),
+            "send": _ms(sent - marks.t_send0) if sent else None,
             "wait": _ms(head - sent) if head and sent else None,
-            "receive": _ms(exchange.t_end - head) if head else None,
+            "receive": _ms(marks.t_end - head) if head else None,
         },
-        "duration_ms": _ms(exchange.t_end - exchange.t0),
-        "rtt_ms": _ms(exchange.rtt) if exchange.rtt else None,
-        "reading": None if reading is None else _describe_reading(reading, exchange.t0),
+        "duration_ms": _ms(marks.t_end - marks.t0),
+        "rtt_ms": _ms(marks.rtt) if marks.rtt else None,
+        "reading": _describe_reading(exchange, marks) if exchange.read else None,
     }
 
 
-def _describe_reading(reading: Reading, t0: float) -> dict[str, Any]:
-    usage = reading.usage.normalised() if reading.usage is not None else None
+def _describe_reading(exchange: Finished, marks: Marks) -> dict[str, Any]:
+    usage = exchange.usage or (None, None, None, None)
+
+    def since(at: float) -> float | None:
+        return _ms(at - marks.t0) if at else None
+
     return {
-        "model": reading.model,
-        "events": reading.events,
-        "token_events": reading.token_events,
-        "first_token_ms": None if reading.first_token_at is None else _ms(reading.first_token_at - t0),
-        "first_output_ms": None if reading.first_output_at is None else _ms(reading.first_output_at - t0),
-        "last_token_ms": None if reading.last_token_at is None else _ms(reading.last_token_at - t0),
-        "input_tokens": None if usage is None else usage.input,
-        "output_tokens": None if usage is None else usage.output,
-        "cached_input_tokens": None if usage is None else usage.cached_input,
-        "reasoning_tokens": None if usage is None else usage.reasoning,
-        "finish_reasons": reading.finish_reasons,
-        "complete": reading.complete,
-        "parse_errors": reading.parse_errors,
+        "model": exchange.answered_model,
+        "events": exchange.events,
+        "token_events": exchange.token_events,
+        "first_token_ms": since(marks.first_token_at),
+        "first_output_ms": since(marks.first_output_at),
+        "last_token_ms": since(marks.last_token_at),
+        "input_tokens": usage[0],
+        "output_tokens": usage[1],
+        "cached_input_tokens": usage[2],
+        "reasoning_tokens": usage[3],
+        "finish_reasons": list(exchange.finish_reasons),
+        "complete": exchange.complete,
+        "parse_errors": exchange.parse_errors or {},
     }
 
 

@@ -15,11 +15,11 @@ from sidecar.dialects.ollama import Ollama
 from sidecar.dialects.openai_chat import OpenAiChat
 from sidecar.dialects.openai_responses import OpenAiResponses, Realtime
 from sidecar.dialects.pipeline import Hints, ResponseReader, choose_body, open_tunnel
-from sidecar.dialects.whole_json import WholeJson
 from sidecar.dialects.reading import Operation, Reader, Reading, RequestFacts
 from sidecar.dialects.recognise import Recogniser
 from sidecar.dialects.semantics import Semantics
 from sidecar.dialects.tally import Tally
+from sidecar.dialects.whole_json import WholeJson
 from sidecar.exchange import Headers
 
 _PLAIN_JSON = (b"application/json", b"application/json; charset=utf-8", b"application/json; charset=UTF-8")

@@ -50,6 +50,8 @@ class Usage:
 
     def normalised(self) -> Usage:
         """Input with cached and tool input in it, output with reasoning, cached clamped to input, nothing negative."""
+        if self._is_normal():
+            return self
         cached = _natural(self.cached_input) if self.cached_input else 0
         creation = _natural(self.cache_creation_input) if self.cache_creation_input else 0
         prompt = self.input if self.input is None else _natural(self.input)
@@ -65,6 +67,12 @@ class Usage:
             cached = cached if cached < prompt else prompt
             creation = creation if creation < prompt else prompt
         return Usage(prompt, output, cached, creation, reasoning, self.total)
+
+    def _is_normal(self) -> bool:
+        """Input and output and nothing beside them, as most answers report."""
+        return not (
+            self.cached_input or self.cache_creation_input or self.reasoning or self.tool_input or self.input is None
+        ) and (self.input >= 0 and self.output is not None and self.output >= 0)
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from aiohttp.streams import StreamReader
 
 from sidecar.exchange import Headers
 from sidecar.failures import Code, Failure
-from sidecar.http_fields import HOP_BY_HOP, NEVER_CONNECTION_OPTIONS, Framing, lower, value_of
+from sidecar.http_fields import HOP_BY_HOP, Framing, lower, value_of
 from sidecar.proxy.answers import error_response
 from sidecar.proxy.downstream import Downstream, FlowObserver, TunnelPeer
 from sidecar.upstreams.http1_response import ResponseHead
@@ -48,30 +48,6 @@ class _Answer:
         """Nothing is left to do."""
 
 
-class _Body:
-    """The request body, out of aiohttp's stream."""
-
-    __slots__ = ("_content",)
-
-    def __init__(self, content: StreamReader) -> None:
-        self._content = content
-
-    def at_end(self) -> bool:
-        return self._content.at_eof()
-
-    def whole(self) -> bytes | None:
-        content = self._content
-        if content.exception() is not None:
-            raise _bad_body(content.exception())
-        return content.read_nowait(-1) if content.is_eof() else None
-
-    async def read(self) -> bytes:
-        try:
-            return await self._content.readany()
-        except (web.RequestPayloadError, HttpProcessingError) as error:
-            raise _bad_body(error) from error
-
-
 def _bad_body(error: object) -> Failure:
     return Failure(Code.BAD_REQUEST, f"the request body is not framed as HTTP/1.1 says: {type(error).__name__}")
 
@@ -97,14 +73,13 @@ class Http1Exchange:
 
     __slots__ = (
         "_http10",
+        "_message",
         "_payload",
         "_protocol",
         "_sent_chunked",
         "_sent_framing",
         "_task",
-        "body",
         "chunked",
-        "declared_length",
         "headers",
         "keep_alive",
         "method",
@@ -116,6 +91,7 @@ class Http1Exchange:
     def __init__(self, message: RawRequestMessage, payload: StreamReader, protocol: DataProtocol) -> None:
         self._protocol = protocol
         self._payload = payload
+        self._message = message
         self._task: object = None
         self._http10 = message.version.minor == 0
         self._sent_chunked = False
@@ -124,11 +100,9 @@ class Http1Exchange:
         self.target = message.path.encode("utf-8", "surrogateescape")
         self.headers: Headers = message.raw_headers  # type: ignore[assignment]  # a tuple, never changed
         self.chunked = message.chunked
-        self.declared_length = _length(message)
         self.upgrade = message.upgrade and message.headers.get("Upgrade", "").lower() == "websocket"
         self.keep_alive = not message.should_close
         self.received_at = protocol.head_received()
-        self.body = _Body(payload)
 
     # ---- what aiohttp's connection calls ----
 
@@ -138,7 +112,34 @@ class Http1Exchange:
     def _cancel(self, exc: BaseException) -> None:
         """The connection is gone; the handler's task is cancelled besides."""
 
+    # ---- RequestBody: the body, out of aiohttp's stream ----
+
+    def at_end(self) -> bool:
+        return self._payload.at_eof()
+
+    def whole(self) -> bytes | None:
+        payload = self._payload
+        error = payload.exception()
+        if error is not None:
+            raise _bad_body(error)
+        return payload.read_nowait(-1) if payload.is_eof() else None
+
+    async def read(self) -> bytes:
+        try:
+            return await self._payload.readany()
+        except (web.RequestPayloadError, HttpProcessingError) as error:
+            raise _bad_body(error) from error
+
     # ---- Downstream ----
+
+    @property
+    def body(self) -> Http1Exchange:
+        return self
+
+    @property
+    def declared_length(self) -> int | None:
+        value = self._message.headers.get("Content-Length")
+        return int(value) if value is not None and value.isdecimal() else None
 
     @property
     def gone(self) -> bool:
@@ -179,12 +180,8 @@ class Http1Exchange:
 
     def _head(self, head: ResponseHead, extra: list[bytes]) -> bytes:
         lines = [b"HTTP/1.1 %d %b" % (head.status, head.reason)]
-        dropped = HOP_BY_HOP
-        if head.options:
-            dropped = HOP_BY_HOP | (head.options - NEVER_CONNECTION_OPTIONS)
-        for name, value in head.headers:
-            if lower(name) not in dropped:
-                lines.append(name + b": " + value)
+        # One of our own has no fields that would end here.
+        lines += head.lines if head.lines is not None else map(b": ".join, head.headers)
         lines += extra
         framing = head.framing
         if framing is Framing.CHUNKED:
@@ -243,11 +240,6 @@ class Http1Exchange:
             transport.close()
 
 
-def _length(message: RawRequestMessage) -> int | None:
-    value = message.headers.get("Content-Length")
-    return int(value) if value is not None and value.isdecimal() else None
-
-
 def _last_chunk(trailers: Headers) -> bytes:
     lines = [b"0"] + [name + b": " + value for name, value in trailers] + [b"\r\n"]
     return b"\r\n".join(lines)
@@ -256,14 +248,14 @@ def _last_chunk(trailers: Headers) -> bytes:
 class DataProtocol(web.RequestHandler):
     """A connection of the application."""
 
-    __slots__ = ("_clock", "_head_at", "_read_bytes", "_server", "flow")
+    __slots__ = ("_clock", "_head_at", "_server", "flow", "read_bytes")
 
     def __init__(self, server: DataServer, clock: Callable[[], float], **kwargs: Any) -> None:
         super().__init__(server, **kwargs)
         self._server = server
         self._clock = clock
         self._head_at = 0.0
-        self._read_bytes = 0
+        self.read_bytes = 0
         self.flow: FlowObserver | None = None
 
     @property
@@ -274,7 +266,7 @@ class DataProtocol(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         if not self._head_at:
             self._head_at = self._clock()
-        self._read_bytes += len(data)
+        self.read_bytes += len(data)
         super().data_received(data)
         if self._messages:
             self.check_body()
@@ -287,7 +279,7 @@ class DataProtocol(web.RequestHandler):
         """The next read begins a new request."""
         self._head_at = 0.0
         if not self._messages:  # else what was read belongs to pipelined requests as well
-            self._read_bytes = 0
+            self.read_bytes = 0
 
     def check_body(self) -> None:
         """End the body of the running request when what follows it is an error found inside it.
@@ -302,7 +294,7 @@ class DataProtocol(web.RequestHandler):
 
     def head_exceeds(self, headers: Headers, limit: int) -> bool:
         """The fields of the request are larger than `limit` bytes; most requests have been read in less than that."""
-        return self._read_bytes > limit and sum(len(name) + len(value) + 4 for name, value in headers) > limit
+        return self.read_bytes > limit and sum(len(name) + len(value) + 4 for name, value in headers) > limit
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -373,8 +365,11 @@ class DataServer(web.Server):
     async def _handle(self, request: Http1Exchange) -> _Answer:
         protocol = request._protocol
         try:
-            protocol.check_body()
-            failure = self._refusal(request)
+            if protocol._messages:
+                protocol.check_body()
+            failure = None
+            if request.chunked or protocol.read_bytes > self._max_header_bytes:
+                failure = self._refusal(request)
             if failure is not None:
                 self.rejected(failure)
                 head, body = error_response(failure, "openai")

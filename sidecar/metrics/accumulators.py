@@ -58,7 +58,8 @@ class Gauge:
 
     def add(self, delta: float) -> None:
         """Move by `delta`, not below zero: what began under an upstream since replaced may end under the new one."""
-        self.set(max(0.0, (self._value or 0.0) + delta))
+        value = (self._value or 0.0) + delta
+        self._value = value if value > 0.0 else 0.0
 
     @property
     def value(self) -> float | None:

@@ -105,12 +105,17 @@ def split_of(exchange: Exchange, spans: Spans, network: float) -> tuple[float, f
 
     The provider has what the others leave; a network estimate is cut to what sidecar and client leave.
     """
-    sidecar = (spans.blocked or 0.0) + sum(exchange.response_overheads)
+    overheads = exchange.response_overheads
+    held = overheads[0] if len(overheads) == 1 else sum(overheads)
+    sidecar = (spans.blocked or 0.0) + held
     if spans.send is not None:
         sidecar += _lead(exchange)
     client = exchange.client_wait
-    left = max(0.0, exchange.t_end - exchange.t0 - sidecar - client)
-    network = min(network, left)
+    left = exchange.t_end - exchange.t0 - sidecar - client
+    if left < 0.0:
+        left = 0.0
+    if network > left:
+        network = left
     return network, left - network, sidecar, client
 
 

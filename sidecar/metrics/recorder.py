@@ -38,20 +38,21 @@ UNROUTED = "none"
 class Recorder(Events):
     """All metrics of the process. Holds no clock: instants come with what is recorded."""
 
-    def record(self, exchange: Exchange, facts: RequestFacts) -> None:
-        """Observe one exchange that has ended. Call once for each; marks may be missing or absurd."""
+    def record(self, exchange: Exchange, facts: RequestFacts) -> Outcome:
+        """Observe one exchange that has ended, and tell its outcome. Call once; marks may be missing or absurd."""
         outcome = outcome_of(exchange)
         streamed = is_stream(exchange, facts)
         series = self._upstreams.get(exchange.upstream)
         if series is None:
             if exchange.upstream in ("", UNROUTED):
                 self._unrouted(exchange, facts, outcome, streamed)
-            return
+            return outcome
         model = series.model(facts.model, proven=succeeded(exchange))
-        model.request(facts.operation, code_of(exchange), outcome, streamed, exchange.cache).inc()
-        _observe(model.duration[streamed, exchange.cache], exchange.t_end - exchange.t0, exchange)
+        requests, durations = model.request(facts.operation, code_of(exchange), outcome, streamed, exchange.cache)
+        requests.inc()
+        _observe(durations, exchange.t_end - exchange.t0, exchange)
         if exchange.cache in SERVED_BY_CACHE:
-            return
+            return outcome
         self._timing(series, model, exchange, streamed)
         reading = exchange.reading
         first_token: float | None = None
@@ -64,12 +65,13 @@ class Recorder(Events):
                 first_token = _first_token(model, exchange, reading)
                 per_token = _generation(series, model, exchange, reading, usage)
         if exchange.tunnel:
-            return
+            return outcome
         if streamed and first_token is None:
             reason = no_token_reason(outcome)
             if reason is not None:
                 series.no_token[reason].inc()
         self._objectives(model, outcome, first_token, per_token)
+        return outcome
 
     def _unrouted(self, exchange: Exchange, facts: RequestFacts, outcome: Outcome, streamed: bool) -> None:
         flag = "true" if streamed else "false"
@@ -78,15 +80,16 @@ class Recorder(Events):
 
     def _timing(self, series: UpstreamSeries, model: ModelSeries, exchange: Exchange, streamed: bool) -> None:
         spans = spans_of(exchange)
-        if spans.blocked is not None:
-            model.blocked.observe(spans.blocked)
-        if spans.send is not None:
-            model.send.observe(spans.send)
-            self._overhead_request.observe(spans.overhead)
-        if spans.wait is not None:
-            model.wait.observe(spans.wait)
-        if spans.receive is not None:
-            model.receive.observe(spans.receive)
+        blocked, send, wait, receive, overhead = spans
+        if blocked is not None:
+            model.blocked.observe(blocked)
+        if send is not None:
+            model.send.observe(send)
+            self._overhead_request.observe(overhead)
+        if wait is not None:
+            model.wait.observe(wait)
+        if receive is not None:
+            model.receive.observe(receive)
             if exchange.rtt > 0.0:
                 series.rtt.observe(exchange.rtt)
             self._overhead_response.observe_all(exchange.response_overheads)
@@ -100,10 +103,12 @@ class Recorder(Events):
         series.time_network.inc(of_network)
         series.time_provider.inc(of_provider)
         series.time_sidecar.inc(of_sidecar)
-        series.time_client.inc(of_client)
+        if of_client:
+            series.time_client.inc(of_client)
         duration = exchange.t_end - exchange.t0
         if basis is not None and duration > 0.0:
-            series.network_ratio[basis].observe(min(1.0, network / duration))
+            ratio = network / duration
+            series.network_ratio[basis].observe(ratio if ratio < 1.0 else 1.0)
 
     def _answer(self, series: UpstreamSeries, exchange: Exchange, facts: RequestFacts, reading: Reading) -> None:
         times = reading.provider
@@ -117,12 +122,8 @@ class Recorder(Events):
             series.provider_prompt.observe(times.prompt)
         if times.generation is not None:
             series.provider_generation.observe(times.generation)
-        for kind, left in reading.ratelimit_remaining.items():
-            # Other kinds, and the -1 of a limit that the provider does not know, are not shown.
-            if kind in series.ratelimit and left >= 0:
-                series.ratelimit[kind].set(left)
-        for reason, times_seen in reading.parse_errors.items():
-            self.parse_error(series.name, reason, times_seen)
+        if reading.ratelimit_remaining or reading.parse_errors:
+            self._limits_and_errors(series, reading)
         if reading.usage is not None:
             series.source_usage.inc()
         elif succeeded(exchange):
@@ -130,6 +131,14 @@ class Recorder(Events):
                 series.source_events.inc()
             elif facts.operation is not Operation.OTHER:
                 series.source_none.inc()
+
+    def _limits_and_errors(self, series: UpstreamSeries, reading: Reading) -> None:
+        for kind, left in reading.ratelimit_remaining.items():
+            # Other kinds, and the -1 of a limit that the provider does not know, are not shown.
+            if kind in series.ratelimit and left >= 0:
+                series.ratelimit[kind].set(left)
+        for reason, times_seen in reading.parse_errors.items():
+            self.parse_error(series.name, reason, times_seen)
 
     def _objectives(
         self, model: ModelSeries, outcome: Outcome, first_token: float | None, per_token: float | None

@@ -18,7 +18,7 @@ from sidecar.metrics.metric import (
 if TYPE_CHECKING:
     from sidecar.config.model import Models
     from sidecar.dialects.reading import Operation
-    from sidecar.metrics.accumulators import Counter
+    from sidecar.metrics.accumulators import Counter, Histogram
     from sidecar.metrics.families import Families
 
 OTHER = "other"
@@ -71,7 +71,7 @@ class ModelSeries:
         self.upstream = upstream
         self.model = model
         self._requests_family = counters["requests_total"]
-        self._requests: dict[tuple[Operation, int, Outcome, bool, CacheState], Counter] = {}
+        self._requests: dict[tuple[Operation, int, Outcome, bool, CacheState], tuple[Counter, Histogram]] = {}
         self.duration = {
             (streamed, cache): histograms["request_duration_seconds"].child(upstream, model, flag, cache.value)
             for streamed, flag in ((True, "true"), (False, "false"))
@@ -100,14 +100,17 @@ class ModelSeries:
         self.good = counters["slo_requests_total"].child(upstream, model, "good")
         self.bad = counters["slo_requests_total"].child(upstream, model, "bad")
 
-    def request(self, operation: Operation, code: int, outcome: Outcome, streamed: bool, cache: CacheState) -> Counter:
-        """The child of requests_total; only the combinations that happen come into being."""
+    def request(
+        self, operation: Operation, code: int, outcome: Outcome, streamed: bool, cache: CacheState
+    ) -> tuple[Counter, Histogram]:
+        """The children of requests_total and of the duration; only the combinations that happen come into being."""
         key = (operation, code, outcome, streamed, cache)
         found = self._requests.get(key)
         if found is None:
             flag = "true" if streamed else "false"
             labels = (self.upstream, self.model, operation.value, str(code), outcome.value, flag, cache.value)
-            found = self._requests[key] = self._requests_family.child(*labels)
+            found = (self._requests_family.child(*labels), self.duration[streamed, cache])
+            self._requests[key] = found
         return found
 
 

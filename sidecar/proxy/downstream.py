@@ -46,10 +46,12 @@ class Downstream(Protocol):
     headers: Headers
     chunked: bool
     """The request body is chunked."""
-    declared_length: int | None
-    """Content-Length of the request."""
     upgrade: bool
     """The application asks for a WebSocket."""
+
+    @property
+    def declared_length(self) -> int | None:
+        """Content-Length of the request."""
 
     @property
     def body(self) -> RequestBody:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,7 +34,6 @@ NO_UPSTREAM = ""
 class Outgoing:
     """A request as it goes to the upstream: `body` None while it still arrives, `early` what has come of it then."""
 
-    method: bytes
     head: bytes
     body: bytes | None
     early: bytes = b""
@@ -113,15 +112,12 @@ class Proxy:
         origin, upstream_target = matched
         upstream = origin.upstream
         exchange.upstream = upstream.name
-        exchange.dialect = upstream.dialect.value
+        exchange.dialect = upstream.dialect
         limits = self.config.limits
         if self.in_flight > limits.max_in_flight:
             raise Failure(
                 Code.OVERLOADED, f"{limits.max_in_flight} requests are running (limits.max_in_flight)", Phase.BLOCKED
             )
-        declared = downstream.declared_length
-        if declared is not None and declared > limits.max_request_body:
-            raise _body_too_large(limits.max_request_body)
         return origin, upstream_target
 
     # ---- with the upstream ----
@@ -129,21 +125,26 @@ class Proxy:
     async def _carry(self, origin: Origin, target: bytes, downstream: Downstream, relay: Relay) -> Failure | None:
         """Send the request and wait for the end of its response; a Failure when nothing of one was sent."""
         exchange = relay.exchange
-        outgoing = await self._prepare(origin, target, downstream, relay)
+        body, early = downstream.body.whole(), b""
+        if body is None:
+            declared, limit = downstream.declared_length, self.config.limits.max_request_body
+            if declared is not None and declared > limit:
+                raise _body_too_large(limit)
+            if origin.injects_usage and _asks_chat(exchange):
+                body, early = await _collect(downstream.body)
+        outgoing = self._prepare(origin, target, downstream, relay, body, early)
         exchange.t_ready = self._clock()
         for last_try in (False, True):
             connection = origin.pool.take()
-            try:
-                if connection is not None:
-                    exchange.connection_reused = True
-                else:
-                    exchange.connection_reused = False
+            exchange.connection_reused = connection is not None
+            if connection is None:
+                try:
                     connection = await origin.pool.acquire(exchange)
-            except Failure as refused:
-                if last_try or not _dial_again(refused):
-                    raise
-                self._retried(exchange, refused.reason)
-                continue
+                except Failure as refused:
+                    if last_try or not _dial_again(refused):
+                        raise
+                    self._retried(exchange, refused.reason)
+                    continue
             failure = await self._send(connection, relay, downstream, outgoing)
             if failure is None or last_try or outgoing.body is None or not _send_again(failure, exchange):
                 return failure
@@ -151,49 +152,49 @@ class Proxy:
             relay.rearm()
         raise AssertionError("the second try returns or raises")
 
-    async def _prepare(self, origin: Origin, target: bytes, downstream: Downstream, relay: Relay) -> Outgoing:
+    def _prepare(  # noqa: PLR0917 - what is known of a request before it goes
+        self, origin: Origin, target: bytes, downstream: Downstream, relay: Relay, body: bytes | None, early: bytes
+    ) -> Outgoing:
         """The request to send, with its body when that has arrived already."""
         exchange = relay.exchange
         limit = self.config.limits.max_request_body
-        outgoing = Outgoing(
-            downstream.method.encode(),
-            request_head(downstream, origin, target, exchange, via=self.config.via),
-            downstream.body.whole(),
-        )
-        asked = None
-        if origin.injects_usage and _asks_chat(exchange):
-            if outgoing.body is None:
-                outgoing.body, outgoing.early = await _collect(downstream.body)
-            asked = with_usage_asked(outgoing.body) if outgoing.body else None
-        body = outgoing.body
+        head = request_head(downstream, origin, target, exchange, via=self.config.via)
         if body is None:
-            return outgoing
+            return Outgoing(head, None, early)
         if len(body) > limit:
             raise _body_too_large(limit)
         exchange.request_copy = body
         exchange.request_bytes = len(body)
-        if asked is not None:
-            outgoing.head, outgoing.body = with_new_body(outgoing.head, len(asked)), asked
+        if origin.injects_usage and _asks_chat(exchange) and (asked := with_usage_asked(body)) is not None:
+            head, body = with_new_body(head, len(asked)), asked
             relay.hide_usage()
         elif downstream.chunked:
-            outgoing.body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if body else b"0\r\n\r\n"
-        return outgoing
+            body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if body else b"0\r\n\r\n"
+        return Outgoing(head, body)
 
-    async def _send(
+    def _send(
         self, connection: Http1Connection, relay: Relay, downstream: Downstream, outgoing: Outgoing
-    ) -> Failure | None:
+    ) -> Awaitable[Failure | None]:
+        """Write the request, or begin to; what is returned is ready when the exchange has ended."""
         exchange = relay.exchange
         relay.connection = connection
         if downstream.writing_paused:
             relay.client_paused()
+        method = downstream.method.encode()
         exchange.t_conn = exchange.t_send0 = self._clock()
-        if outgoing.body is not None:
-            connection.start(relay, outgoing.method, outgoing.head + outgoing.body)
-            exchange.t_send1 = self._clock()
-            connection.request_sent(exchange.t_send1)
-            return await relay.done
-        connection.start(relay, outgoing.method, outgoing.head)
-        upload = asyncio.get_running_loop().create_task(self._upload(connection, relay, downstream, outgoing.early))
+        if outgoing.body is None:
+            connection.start(relay, method, outgoing.head)
+            return self._uploaded(connection, relay, downstream, outgoing.early)
+        connection.start(relay, method, outgoing.head + outgoing.body)
+        exchange.t_send1 = self._clock()
+        connection.request_sent(exchange.t_send1)
+        return relay.done
+
+    async def _uploaded(
+        self, connection: Http1Connection, relay: Relay, downstream: Downstream, early: bytes
+    ) -> Failure | None:
+        """Send the body beside the response: either may end first."""
+        upload = asyncio.get_running_loop().create_task(self._upload(connection, relay, downstream, early))
         try:
             return await relay.done
         finally:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import Protocol
 
 from sidecar import log
 from sidecar.dialects.reading import RequestFacts
-from sidecar.exchange import Exchange
+from sidecar.exchange import Exchange, Outcome
+from sidecar.proxy.finished import Finished, finished
 from sidecar.proxy.meter import Meter
 
 BATCH = 16
@@ -22,7 +22,7 @@ KEPT_EXCHANGES = 200
 class ExchangeRecorder(Protocol):
     """What takes ended exchanges; sidecar.metrics has it."""
 
-    def record(self, exchange: Exchange, facts: RequestFacts) -> None: ...
+    def record(self, exchange: Exchange, facts: RequestFacts) -> Outcome: ...
 
 
 class Ledger:
@@ -32,8 +32,7 @@ class Ledger:
         self._recorder = recorder
         self._ended: list[tuple[Exchange, Meter]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self.last: deque[tuple[Exchange, RequestFacts]] = deque(maxlen=KEPT_EXCHANGES)
-        self.listeners: list[Callable[[Exchange, RequestFacts], None]] = []
+        self.last: deque[Finished] = deque(maxlen=KEPT_EXCHANGES)
 
     def end(self, exchange: Exchange, meter: Meter) -> None:
         """An exchange has ended; all its marks are set."""
@@ -58,12 +57,5 @@ class Ledger:
     def _record(self, exchange: Exchange, meter: Meter) -> None:
         facts = meter.facts
         exchange.reading = meter.finish()
-        self._recorder.record(exchange, facts)
-        # What is kept for the admin port is timings and counts: no fields, no bodies.
-        exchange.request_copy = b""
-        exchange.request_headers = []
-        exchange.response_headers = []
-        exchange.response_overheads = []
-        self.last.append((exchange, facts))
-        for listener in self.listeners:
-            listener(exchange, facts)
+        outcome = self._recorder.record(exchange, facts)
+        self.last.append(finished(exchange, facts, outcome))

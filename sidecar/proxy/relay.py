@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sidecar.exchange import Exchange, Headers, Phase
 from sidecar.failures import Code, ErrorReason, Failure
-from sidecar.http_fields import Framing, lower, value_of
+from sidecar.http_fields import NEVER_CONNECTION_OPTIONS, Framing, end_to_end, value_of
 from sidecar.proxy.downstream import Downstream
 from sidecar.proxy.meter import Meter
 from sidecar.proxy.request_head import VIA
@@ -128,7 +128,8 @@ class Relay:
                 return body
             if head.framing is Framing.LENGTH:
                 head.framing = Framing.CHUNKED
-                head.headers = [field for field in head.headers if lower(field[0]) != b"content-length"]
+                dropped = (head.options - NEVER_CONNECTION_OPTIONS) | {b"content-length"}
+                head.headers, head.lines = end_to_end(head.headers, dropped), None
         shown = self._filter.feed(body)
         return shown + self._filter.finish() if ended else shown
 
@@ -222,16 +223,17 @@ class Relay:
 
 def server_timing(exchange: Exchange) -> bytes:
     """The field line Server-Timing (W3C): milliseconds of each phase that this exchange had until its head."""
-    parts = []
+    sent = exchange.t_send1 or exchange.t_hdr
     blocked = exchange.blocked * 1e3
-    if blocked >= 0.05:
-        parts.append(b"blocked;dur=%.2f" % blocked)
+    last = (sent - exchange.t_send0) * 1e3, (exchange.t_hdr - sent) * 1e3
+    if exchange.connection_reused:
+        return b"Server-Timing: blocked;dur=%.2f, send;dur=%.2f, wait;dur=%.2f" % (blocked, *last)
+    parts = [b"blocked;dur=%.2f" % blocked]
     if exchange.dns:
         parts.append(b"dns;dur=%.2f" % (exchange.dns * 1e3))
     if exchange.connect:
         parts.append(b"connect;dur=%.2f" % (exchange.connect * 1e3))
     if exchange.tls:
         parts.append(b"tls;dur=%.2f" % (exchange.tls * 1e3))
-    sent = exchange.t_send1 or exchange.t_hdr
-    parts.append(b"send;dur=%.2f, wait;dur=%.2f" % ((sent - exchange.t_send0) * 1e3, (exchange.t_hdr - sent) * 1e3))
+    parts.append(b"send;dur=%.2f, wait;dur=%.2f" % last)
     return b"Server-Timing: " + b", ".join(parts)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from sidecar.exchange import Exchange
 from sidecar.failures import Code, Failure
-from sidecar.http_fields import HOP_BY_HOP, connection_options, lower
+from sidecar.http_fields import HOP_BY_HOP, USUAL_OPTIONS, FieldKinds, connection_options, lower
 from sidecar.proxy.downstream import Downstream
 from sidecar.proxy.route import Origin
 
-_USUAL_OPTIONS = frozenset({b"keep-alive", b"close", b"upgrade", b"te", b""})
-_HANDLED = HOP_BY_HOP | {b"host", b"trailer", b"traceparent"}
+_HANDLED = FieldKinds(dict.fromkeys(HOP_BY_HOP | {b"host", b"trailer", b"traceparent"}, 1))
 _TRACEPARENT_LENGTH = 55
 
 VIA = b"Via: 1.1 sidecar"
@@ -31,16 +30,17 @@ def request_head(downstream: Downstream, origin: Origin, target: bytes, exchange
     """
     lines = [b"%b %b HTTP/1.1" % (downstream.method.encode(), target)]
     handled: list[tuple[bytes, bytes]] = []
-    for name, value in downstream.headers:
-        low = lower(name)
-        if low not in _HANDLED:
-            lines.append(name + b": " + value)
+    for field in downstream.headers:
+        name, value = field
+        if not _HANDLED[name]:
+            lines.append(b": ".join(field))
             continue
+        low = lower(name)
         handled.append((low, value))
         if low == b"host":
             lines.append(origin.host_line)
         elif low == b"traceparent":
-            lines.append(name + b": " + value)
+            lines.append(b": ".join(field))
             if len(value) >= _TRACEPARENT_LENGTH:
                 exchange.trace_id = value[3:35].decode("latin-1")
     _apply(handled, lines, origin)
@@ -48,7 +48,7 @@ def request_head(downstream: Downstream, origin: Origin, target: bytes, exchange
         lines.append(b"Transfer-Encoding: chunked")
     if downstream.upgrade:
         lines.append(b"Connection: Upgrade\r\nUpgrade: websocket")
-    elif any(low == b"te" and b"trailers" in value.lower() for low, value in handled):
+    elif len(handled) > 1 and any(low == b"te" and b"trailers" in value.lower() for low, value in handled):
         lines.append(b"Connection: TE\r\nTE: trailers")
     if via:
         lines.append(VIA)
@@ -64,7 +64,7 @@ def _apply(handled: list[tuple[bytes, bytes]], lines: list[bytes], origin: Origi
             hosts += 1
         elif low == b"connection":
             options = connection_options(value)
-            if not options <= _USUAL_OPTIONS:
+            if not options <= USUAL_OPTIONS:
                 lines[1:] = [line for line in lines[1:] if line.split(b":", 1)[0].lower() not in options]
     if hosts > 1:
         raise Failure(Code.BAD_REQUEST, "the request has more than one Host header")

@@ -6,12 +6,19 @@ The grammar is llhttp's, by httptools. Decided here is what it leaves open: HEAD
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import httptools
 
 from sidecar.exchange import Headers
-from sidecar.http_fields import Framing, lower
+from sidecar.http_fields import (
+    HOP_BY_HOP,
+    NEVER_CONNECTION_OPTIONS,
+    USUAL_OPTIONS,
+    FieldKinds,
+    Framing,
+    all_options,
+)
 
 SILENT_LIMIT_BYTES = 256 * 1024
 """Most bytes in a row that bring no body byte: chunk extensions and trailers have no other bound."""
@@ -25,8 +32,20 @@ class ResponseHead:
     reason: bytes
     headers: Headers
     framing: Framing
-    options: set[bytes] = field(default_factory=set)
-    """Field names that `Connection` ends here."""
+    options: frozenset[bytes] = frozenset()
+    """What `Connection` says, in lower case."""
+    lines: list[bytes] | None = None
+    """The fields that go on, as HTTP/1.1 writes them; None: not made yet."""
+
+
+_NO_TRAILERS: Headers = []
+"""Shared by all responses without trailers, which are nearly all."""
+
+_LENGTH, _CODING, _OPTIONS, _ENDS = 1, 2, 3, 4
+_KINDS = FieldKinds(
+    dict.fromkeys(HOP_BY_HOP, _ENDS)
+    | {b"content-length": _LENGTH, b"transfer-encoding": _CODING, b"connection": _OPTIONS}
+)
 
 
 class BadResponse(Exception):
@@ -51,13 +70,15 @@ class ResponseParser:
     def _reset(self) -> None:
         self._reason = b""
         self._headers: Headers = []
-        self._header_bytes = 0
+        self._fed = 0
+        self._head_limit = self._max_header_bytes
         self._silent_bytes = 0
+        self._trailer_bytes = 0
         self._parts: list[bytes] = []
         self._head_pending = False
         self._keep_alive = False
         self.head: ResponseHead | None = None
-        self.trailers: Headers = []
+        self.trailers: Headers = _NO_TRAILERS
         self.complete = False
         self.persistent = False
         """The connection may carry another request after this response."""
@@ -70,13 +91,14 @@ class ResponseParser:
     @property
     def nothing_seen(self) -> bool:
         """No byte of the response has come."""
-        return not self._header_bytes and self.head is None
+        return not self._fed
 
     def feed(self, data: bytes) -> bytes | None:
         """Parse on. Gives the bytes after a 101, which are no HTTP any more; None else.
 
         Raises BadResponse; what was good before the bad bytes can be fetched all the same.
         """
+        self._fed += len(data)
         try:
             self._llhttp.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -85,8 +107,7 @@ class ResponseParser:
             self._keep_alive = self.persistent = False
             raise BadResponse(_explain(error)) from error
         if self.head is None:
-            self._header_bytes += len(data)
-            if self._header_bytes > self._max_header_bytes:
+            if self._fed > self._head_limit:
                 raise BadResponse(_HEADER_LIMIT)
         elif not self._parts and not self.complete:
             self._silent_bytes += len(data)
@@ -126,15 +147,27 @@ class ResponseParser:
         self._reason += reason
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._header_bytes += len(name) + len(value)
-        if self._header_bytes > self._max_header_bytes:
+        if self.head is None:
+            self._headers.append((name, value))
+        else:
+            self._add_trailer(name, value)
+
+    def _add_trailer(self, name: bytes, value: bytes) -> None:
+        self._trailer_bytes += len(name) + len(value)
+        if self._trailer_bytes > self._max_header_bytes:
             raise _Refused(_HEADER_LIMIT)
-        (self._headers if self.head is None else self.trailers).append((name, value))
+        if not self.trailers:
+            self.trailers = []
+        self.trailers.append((name, value))
 
     def on_headers_complete(self) -> None:
         status = self._llhttp.get_status_code()
         if status < 200 and status != 101:
             return
+        if self._fed > self._max_header_bytes and (
+            sum(len(name) + len(value) + 4 for name, value in self._headers) > self._max_header_bytes
+        ):
+            raise _Refused(_HEADER_LIMIT)
         self.head = self._make_head(status)
         self._head_pending = True
         self._keep_alive = self._llhttp.should_keep_alive() and b"close" not in self.head.options
@@ -147,25 +180,33 @@ class ResponseParser:
     def on_message_complete(self) -> None:
         if self.head is None:
             self.interims.append((self._llhttp.get_status_code(), self._reason, self._headers))
-            self._reason, self._headers, self._header_bytes = b"", [], 0
+            self._reason, self._headers = b"", []
+            self._head_limit = self._fed + self._max_header_bytes
         else:
             self.complete = True
             self.persistent = self._keep_alive
 
     def _make_head(self, status: int) -> ResponseHead:
         chunked = length = False
-        options: set[bytes] = set()
-        for name, value in self._headers:
-            low = lower(name)
-            if low == b"content-length":
+        options: frozenset[bytes] = frozenset()
+        lines = []
+        for field in self._headers:
+            kind = _KINDS[field[0]]
+            if not kind:
+                lines.append(b": ".join(field))
+            elif kind == _LENGTH:
                 length = True
-            elif low == b"transfer-encoding":
-                if chunked or value.strip().lower() != b"chunked":
+                lines.append(b": ".join(field))
+            elif kind == _CODING:
+                if chunked or field[1].strip().lower() != b"chunked":
                     # Not asked for (TE ends here), and unreadable for the client once the field is gone.
                     raise _Refused("a transfer coding other than chunked")
                 chunked = True
-            elif low == b"connection":
-                options |= {option.strip().lower() for option in value.split(b",")}
+            elif kind == _OPTIONS:
+                options |= all_options(field[1])
+        if not options <= USUAL_OPTIONS:
+            ended = options - NEVER_CONNECTION_OPTIONS
+            lines = [line for line in lines if line.partition(b":")[0].lower() not in ended]
         if chunked and length:
             # RFC 9112 §6.3: whoever lets this through lets responses be split.
             raise _Refused("Content-Length together with Transfer-Encoding")
@@ -175,7 +216,7 @@ class ResponseParser:
             framing = Framing.CHUNKED
         else:
             framing = Framing.LENGTH if length else Framing.CLOSE
-        return ResponseHead(status, self._reason, self._headers, framing, options)
+        return ResponseHead(status, self._reason, self._headers, framing, options, lines)
 
 
 _HEADER_LIMIT = "header or trailer fields larger than limits.max_header_bytes"

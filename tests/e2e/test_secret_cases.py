@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from sidecar.dialects.reading import RequestFacts
+from sidecar.exchange import Exchange, Outcome
 from sidecar.log import configure
 from tests.conftest import UpstreamFactory
 from tests.kit import events
@@ -227,20 +229,32 @@ async def test_aut_06_the_traceback_of_a_mistake_of_ours_has_no_credential(
     assert spilled.found() == []
 
 
-async def test_aut_06_what_the_objects_of_a_sidecar_print_has_no_credential(local: LocalSidecar) -> None:
+async def test_aut_06_what_the_objects_of_a_sidecar_print_has_no_credential(
+    local: LocalSidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spilled = Spilled()
-    await send(local, request(b"/works"), spilled, "works")
     app = local.app
+    ended: list[tuple[Exchange, RequestFacts]] = []
+    record = app.recorder.record
+
+    def noted(exchange: Exchange, facts: RequestFacts) -> Outcome:
+        ended.append((exchange, facts))
+        return record(exchange, facts)
+
+    monkeypatch.setattr(app.recorder, "record", noted)
+    await send(local, request(b"/works"), spilled, "works")
     await local.metrics_when(lambda metrics: metrics.value("requests") == 1)
-    ((exchange, facts),) = app.ledger.last
+    ((exchange, facts),) = ended
+    (kept,) = app.ledger.last
     for name, thing in {
         "config": app.config,
         "upstreams": app.config.upstreams,
         "origins": app.proxy.router.origins,
         "exchange": exchange,
         "facts": facts,
+        "kept": kept,
         "effective": app.effective_config(),
     }.items():
-        # The query stays in an exchange until it is recorded; what is shown of it is cut (see /exchanges).
+        # The query stays in an exchange and in what is kept of it; what is shown of it is cut (see /exchanges).
         spilled.note(name, repr(thing).replace(QUERY.decode(), "").encode())
     assert spilled.found() == []

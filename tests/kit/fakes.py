@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sidecar.config.model import Pool, Upstream, Url
-from sidecar.exchange import Exchange, Headers
+from sidecar.exchange import Exchange, Headers, Outcome
 from sidecar.upstreams.http1_response import ResponseHead
 
 
@@ -179,8 +179,9 @@ class Observed:
     def retry(self, upstream: str, reason: str) -> None:
         self.events.append(("retry", upstream, reason))
 
-    def record(self, exchange: Exchange, facts: object) -> None:
+    def record(self, exchange: Exchange, facts: object) -> Outcome:
         self.recorded.append(exchange)
+        return Outcome.OK
 
 
 def make_upstream(url: Url | None = None, **settings: Any) -> Upstream:

@@ -12,9 +12,9 @@ import pytest
 
 from sidecar.app import App
 from sidecar.config.model import Address, Config, Pool, Tls, Upstream, Url
-from sidecar.exchange import Exchange, Outcome
+from sidecar.exchange import Outcome
 from sidecar.failures import Code
-from sidecar.metrics.outcomes import outcome_of
+from sidecar.proxy.finished import Finished
 from tests.conftest import UpstreamFactory
 from tests.kit.client import RawClient, get, request_bytes
 from tests.kit.events import sse_head
@@ -34,12 +34,15 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class Running:
-    """An app before some upstreams, and the exchanges that it has recorded."""
+    """An app before some upstreams."""
 
     def __init__(self, app: App) -> None:
         self.app = app
-        self.recorded: list[Exchange] = []
-        app.ledger.listeners.append(lambda exchange, facts: self.recorded.append(exchange))
+
+    @property
+    def recorded(self) -> list[Finished]:
+        """The exchanges that it has recorded."""
+        return list(self.app.ledger.last)
 
     async def client(self) -> RawClient:
         return await RawClient.connect((self.app.data_address.host, self.app.data_address.port))
@@ -50,10 +53,7 @@ class Running:
 
     def outcomes(self) -> list[tuple[str | None, Outcome]]:
         """Code of the failure, and outcome, of all that was recorded."""
-        return [
-            (None if exchange.failure is None else exchange.failure.code.value, outcome_of(exchange))
-            for exchange in self.recorded
-        ]
+        return [(exchange.error, exchange.outcome) for exchange in self.recorded]
 
 
 Start = Callable[..., Awaitable[Running]]

@@ -4,7 +4,17 @@ import pytest
 
 from sidecar import http_fields
 from sidecar.exchange import Headers
-from sidecar.http_fields import NEVER_CONNECTION_OPTIONS, connection_options, end_to_end, lower, value_of
+from sidecar.http_fields import (
+    HOP_BY_HOP,
+    NEVER_CONNECTION_OPTIONS,
+    USUAL_OPTIONS,
+    FieldKinds,
+    all_options,
+    connection_options,
+    end_to_end,
+    lower,
+    value_of,
+)
 
 
 @pytest.mark.parametrize("name", [b"Content-Type", b"content-type", b"X-REQUEST-ID", b""])
@@ -18,6 +28,29 @@ def test_the_table_of_names_does_not_grow_with_what_clients_invent(monkeypatch: 
     for number in range(http_fields._LOWER_LIMIT + 50):
         assert lower(b"X-%d" % number) == b"x-%d" % number
     assert len(http_fields._LOWER) == http_fields._LOWER_LIMIT
+
+
+@pytest.mark.parametrize("name", [b"X-Kind", b"x-kind", b"X-KIND"])
+def test_the_kind_of_a_field_does_not_depend_on_its_spelling(name: bytes) -> None:
+    kinds = FieldKinds({b"x-kind": 3, b"x-other": 1})
+    assert [kinds[name], kinds[b"X-Unknown"], kinds[name], kinds[b"X-Unknown"]] == [3, 0, 3, 0]
+
+
+def test_kinds_are_known_of_more_names_than_are_kept() -> None:
+    kinds = FieldKinds({b"x-kind": 3})
+    for number in range(http_fields._LOWER_LIMIT + 50):
+        assert kinds[b"X-%d" % number] == 0
+    assert kinds[b"X-KIND"] == kinds[b"X-Kind"] == 3
+    assert len(kinds) == http_fields._LOWER_LIMIT
+
+
+def test_all_that_connection_says_is_told_in_lower_case() -> None:
+    assert all_options(b"Close,  X-Foo ,CONTENT-type") == {b"close", b"x-foo", b"content-type"}
+    assert all_options(b"") == {b""}
+
+
+def test_the_usual_options_name_no_field_that_would_go_on() -> None:
+    assert USUAL_OPTIONS - {b"close", b""} <= HOP_BY_HOP
 
 
 def test_connection_names_fields_in_any_case_and_spacing() -> None:

@@ -9,6 +9,7 @@ from sidecar.admin.exchanges import describe
 from sidecar.dialects.reading import Operation, Reading, RequestFacts, Usage
 from sidecar.exchange import Outcome
 from sidecar.failures import Code, Failure
+from sidecar.proxy.finished import finished
 from tests.kit.fakes import make_exchange
 
 FACTS = RequestFacts(Operation.CHAT, "gpt", stream=True)
@@ -16,7 +17,7 @@ FACTS = RequestFacts(Operation.CHAT, "gpt", stream=True)
 
 def described(facts: RequestFacts = FACTS, **values: Any) -> dict[str, Any]:
     """As it comes out of the admin port."""
-    shown = describe(make_exchange(**values), facts, Outcome.OK)
+    shown = describe(finished(make_exchange(**values), facts, Outcome.OK))
     found: dict[str, Any] = json.loads(json.dumps(shown))
     return found
 

@@ -23,6 +23,9 @@ COUNTS = st.none() | st.integers(-5, 10_000)
         (Usage(input=10, output=12, reasoning=7, total=22), (10, 12, 0, 0, 7)),
         (Usage(input=10, output=5, tool_input=3), (13, 5, 0, 0, 0)),
         (Usage(input=10, output=5, cached_input=50), (10, 5, 10, 0, 0)),
+        (Usage(input=10, output=5), (10, 5, None, None, None)),
+        (Usage(input=-10, output=5), (0, 5, 0, 0, 0)),
+        (Usage(input=10, output=-5), (10, 0, 0, 0, 0)),
         (Usage(input=-1, output=-1, cached_input=-1, reasoning=-1), (0, 0, 0, 0, 0)),
         (Usage(output=5), (None, 5, 0, 0, 0)),
         (Usage(), (None, None, 0, 0, 0)),
@@ -39,9 +42,21 @@ def test_whatever_was_reported_nothing_is_negative_and_cached_is_within_input(re
     for count in (usage.input, usage.output, usage.cached_input, usage.cache_creation_input, usage.reasoning):
         assert count is None or count >= 0
     if usage.input is not None:
-        assert usage.cached_input is not None
-        assert usage.cached_input <= usage.input
+        assert (usage.cached_input or 0) <= usage.input
+        assert (usage.cache_creation_input or 0) <= usage.input
     assert (usage.input is None) == (reported.input is None)
+
+
+@given(st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, st.booleans(), COUNTS))
+def test_counts_that_are_comparable_stay_as_they_are(reported: Usage) -> None:
+    usage = reported.normalised()
+    assert usage.normalised() == usage
+
+
+@pytest.mark.parametrize("excludes_cache", [True, False])
+def test_input_and_output_alone_need_no_other_object(excludes_cache: bool) -> None:
+    usage = Usage(input=10, output=0, cached_input=0, total=10, input_excludes_cache=excludes_cache)
+    assert usage.normalised() is usage
 
 
 def test_either_name_of_an_error_makes_an_answer_failed() -> None:

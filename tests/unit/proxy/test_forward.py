@@ -221,8 +221,8 @@ async def test_what_was_asked_is_known_of_a_body_that_streamed_up(proxied: Make)
     the.upstream(answers)
     await the.handle(parts=[CHAT[:10], CHAT[10:]], arrived=False)
     the.recorded()
-    ((_, facts),) = the.ledger.last
-    assert (facts.model, facts.stream) == ("gpt", True)
+    (kept,) = the.ledger.last
+    assert kept.model == "gpt"
 
 
 async def test_an_upstream_that_takes_no_more_holds_the_upload(proxied: Make) -> None:
@@ -274,7 +274,7 @@ async def test_a_body_that_is_framed_wrongly_is_refused(proxied: Make) -> None:
         ({"target": b"*", "method": "OPTIONS"}, (400, "bad_request")),
         ({"target": b"/elsewhere"}, (404, "no_upstream")),
         ({"headers": [(b"Host", b"a"), (b"Host", b"b")]}, (400, "bad_request")),
-        ({"declared_length": 101}, (413, "body_too_large")),
+        ({"declared_length": 101, "arrived": False}, (413, "body_too_large")),
         ({"parts": [b"x" * 101]}, (413, "body_too_large")),
         ({"parts": [b"x" * 60, b"x" * 60], "arrived": False}, (413, "body_too_large")),
     ],
@@ -286,6 +286,18 @@ async def test_what_may_not_go_on_is_refused(request_: dict[str, Any], answer: t
     exchange = the.recorded()
     assert exchange.failure is not None
     assert exchange.status == answer[0]
+
+
+@pytest.mark.parametrize("injects", [True, False])
+async def test_a_body_that_is_declared_too_large_is_refused_before_any_of_it_is_read(
+    injects: bool, proxied: Make
+) -> None:
+    the = proxied(injects=injects, max_request_body=100)
+    the.upstream(waits)
+    downstream = await the.handle(parts=[b"x" * 60, b"x" * 60], arrived=False, declared_length=120)
+    assert error(downstream) == (413, "body_too_large")
+    assert len(downstream.body._parts) == 2
+    assert the.pool.new, "no connection was taken for it"
 
 
 async def test_more_than_max_in_flight_are_turned_away(proxied: Make) -> None:

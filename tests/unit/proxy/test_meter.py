@@ -105,12 +105,21 @@ def test_an_automatic_dialect_is_settled_by_the_request() -> None:
     assert exchange.dialect == "anthropic"
 
 
-def test_what_was_asked_is_read_once() -> None:
-    exchange = answered()
+@pytest.mark.parametrize("mark", ["t_send1", "t_end"])
+def test_what_was_asked_is_read_once_when_no_more_of_it_can_come(mark: str) -> None:
+    exchange = answered(**{mark: 101.0})
     meter = Meter(exchange)
     first = meter.facts
     exchange.request_copy = b'{"model":"other"}'
     assert meter.facts is first
+
+
+def test_what_was_asked_is_read_anew_while_the_request_still_arrives() -> None:
+    exchange = make_exchange()
+    meter = Meter(exchange)
+    assert meter.facts.model is None
+    exchange.request_copy = ASK
+    assert meter.facts.model == "gpt"
 
 
 def test_a_tunnel_is_read_as_messages() -> None:
@@ -130,3 +139,16 @@ async def test_a_copy_that_cannot_be_read_does_not_raise(body: bytes) -> None:
         meter.add(102.0, body[start : start + 1000])
     await asyncio.sleep(0)
     assert meter.finish() is not None
+
+
+def test_a_reader_that_breaks_costs_the_measurement_and_not_the_exchange(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr("sidecar.dialects.open_reader", broken)
+    meter = Meter(make_exchange(status=200, t_hdr=101.0))
+    with caplog.at_level("ERROR", "sidecar"):
+        meter.add(101.0, b"x" * 2 * BATCH_BYTES)
+    assert [record.getMessage() for record in caplog.records] == ["read_failed"]

@@ -9,7 +9,7 @@ from sidecar.exchange import Exchange, Headers
 from sidecar.failures import Code, Failure
 from sidecar.http_fields import Framing
 from sidecar.proxy.relay import Relay, server_timing
-from sidecar.upstreams.http1_response import ResponseHead
+from sidecar.upstreams.http1_response import ResponseHead, ResponseParser
 from tests.kit.fakes import Clock, FakeDownstream, make_exchange
 
 STREAM: Headers = [(b"Content-Type", b"text/event-stream")]
@@ -163,13 +163,21 @@ async def test_server_timing_names_the_dialling_that_was_waited_for() -> None:
         t_conn=100.3, dns=0.1, connect=0.125, tls=0.075, t_send0=100.3, t_send1=100.3125, t_hdr=101.0
     )
     assert server_timing(exchange) == (
-        b"Server-Timing: dns;dur=100.00, connect;dur=125.00, tls;dur=75.00, send;dur=12.50, wait;dur=687.50"
+        b"Server-Timing: blocked;dur=0.00, dns;dur=100.00, connect;dur=125.00, tls;dur=75.00, "
+        b"send;dur=12.50, wait;dur=687.50"
     )
 
 
-async def test_an_early_answer_has_no_wait() -> None:
-    exchange = make_exchange(t_conn=100.0, t_send0=100.0, t_hdr=100.5)
-    assert server_timing(exchange) == b"Server-Timing: send;dur=500.00, wait;dur=0.00"
+@pytest.mark.parametrize("reused", [True, False])
+async def test_server_timing_names_no_dialling_when_none_was_waited_for(reused: bool) -> None:
+    exchange = make_exchange(t_conn=100.25, t_send0=100.25, t_send1=100.5, t_hdr=101.0, connection_reused=reused)
+    assert server_timing(exchange) == b"Server-Timing: blocked;dur=250.00, send;dur=250.00, wait;dur=500.00"
+
+
+@pytest.mark.parametrize("reused", [True, False])
+async def test_an_early_answer_has_no_wait(reused: bool) -> None:
+    exchange = make_exchange(t_conn=100.0, t_send0=100.0, t_hdr=100.5, connection_reused=reused)
+    assert server_timing(exchange) == b"Server-Timing: blocked;dur=0.00, send;dur=500.00, wait;dur=0.00"
 
 
 # ---- failures ----
@@ -297,11 +305,29 @@ async def test_an_event_that_never_ended_goes_on_with_the_end(relayed: Make) -> 
 async def test_a_stream_of_known_length_gets_another_framing_when_it_is_changed(relayed: Make) -> None:
     the = relayed()
     the.relay.hide_usage()
-    the.receive(head=head(headers=[*STREAM, (b"CONTENT-length", b"999"), (b"X-A", b"1")], framing=Framing.LENGTH))
+    known = head(headers=[*STREAM, (b"CONTENT-length", b"999"), (b"X-A", b"1")], framing=Framing.LENGTH)
+    the.receive(USAGE[:20], head=known)
     sent = the.downstream.sent[0].head
     assert sent is not None
     assert sent.framing is Framing.CHUNKED
-    assert sent.headers == [*STREAM, (b"X-A", b"1")]
+    assert (sent.headers, sent.lines) == ([*STREAM, (b"X-A", b"1")], None)
+    the.receive(USAGE[20:] + TOKEN, ended=True)
+    assert the.downstream.data == TOKEN_SHOWN
+
+
+async def test_fields_that_end_here_do_not_come_back_with_another_framing(relayed: Make) -> None:
+    parser = ResponseParser(8192)
+    parser.expect(b"POST")
+    parser.feed(
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: X-Hop, content-TYPE\r\nX-Hop: 1\r\n"
+        b"Keep-Alive: timeout=5\r\nX-A: 1\r\nContent-Length: 999\r\n\r\n"
+    )
+    the = relayed()
+    the.relay.hide_usage()
+    the.receive(head=parser.take()[0])
+    sent = the.downstream.sent[0].head
+    assert sent is not None
+    assert (sent.headers, sent.lines) == ([*STREAM, (b"X-A", b"1")], None)
 
 
 @pytest.mark.parametrize(

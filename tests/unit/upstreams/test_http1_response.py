@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.exchange import Headers
-from sidecar.http_fields import Framing
+from sidecar.http_fields import HOP_BY_HOP, NEVER_CONNECTION_OPTIONS, Framing
 from sidecar.upstreams.http1_response import SILENT_LIMIT_BYTES, BadResponse, ResponseHead, ResponseParser
 
 LIMIT = 8 * 1024
@@ -148,6 +148,13 @@ def test_trailers_come_with_the_end() -> None:
     assert parsed.body == b"abc"
 
 
+def test_trailers_are_of_their_own_response_only() -> None:
+    parser = ResponseParser(LIMIT)
+    assert parse([SHAPES["trailers"][1]], parser=parser).trailers
+    assert parse([SHAPES["chunked"][1]], parser=parser).trailers == []
+    assert parse([SHAPES["chunked"][1]]).trailers == []
+
+
 def test_interim_responses_come_apart_from_the_final_one() -> None:
     parsed = parse([SHAPES["interim"][1]])
     assert parsed.interims == [(100, b"Continue", []), (103, b"Early Hints", [(b"Link", b"</a>")])]
@@ -181,6 +188,48 @@ def test_connection_options_are_lowered() -> None:
     parsed = parse([SHAPES["closing"][1]])
     assert parsed.head is not None
     assert parsed.head.options == {b"x-hop", b"close"}
+
+
+def test_the_options_of_several_connection_fields_come_together() -> None:
+    parsed = parse([b"HTTP/1.1 204 No Content\r\nConnection: X-A\r\nconnection: x-b,CLOSE\r\n\r\n"])
+    assert parsed.head is not None
+    assert (parsed.head.options, parsed.persistent) == ({b"x-a", b"x-b", b"close"}, False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "lines"),
+    [
+        (
+            b"X-A: 1\r\nx-a:  2\r\nCONTENT-length: 0\r\nX-Empty:\r\n",
+            [b"X-A: 1", b"x-a: 2", b"CONTENT-length: 0", b"X-Empty: "],
+        ),
+        (b"Content-Length: 0\r\nConnection: keep-alive\r\nKeep-Alive: timeout=5\r\n", [b"Content-Length: 0"]),
+        (b"X-HOP: 1\r\nX-A: 1\r\nConnection: close, X-Hop\r\nx-hop: 2\r\nX-Hopped: 1\r\n", [b"X-A: 1", b"X-Hopped: 1"]),
+        (b"Connection: X-Hop\r\nX-Hop: 1\r\nConnection: x-b\r\nX-B: 1\r\nX-C: X-B: 1\r\n", [b"X-C: X-B: 1"]),
+        (b"Connection: content-type, X-Hop\r\nContent-Type: t\r\nX-Hop: 1\r\n", [b"Content-Type: t"]),
+    ],
+)
+def test_the_lines_that_go_on_are_those_of_fields_that_do_not_end_here(fields: bytes, lines: list[bytes]) -> None:
+    parsed = parse([b"HTTP/1.1 200 OK\r\n%b\r\n" % fields])
+    assert parsed.error is None
+    assert parsed.head is not None
+    assert parsed.head.lines == lines
+
+
+@pytest.mark.parametrize("name", sorted(HOP_BY_HOP))
+def test_fields_of_this_hop_do_not_go_on(name: bytes) -> None:
+    value = b"chunked" if name == b"transfer-encoding" else b"x"
+    parsed = parse([b"HTTP/1.1 200 OK\r\nX-A: 1\r\n%b: %b\r\nX-B: 1\r\n\r\n" % (name.title(), value)])
+    assert parsed.head is not None
+    assert parsed.head.lines == [b"X-A: 1", b"X-B: 1"]
+    assert parsed.head.headers[1] == (name.title(), value), "it can be read all the same"
+
+
+@pytest.mark.parametrize("name", sorted(NEVER_CONNECTION_OPTIONS - {b"content-length"}))
+def test_a_server_cannot_make_the_proxy_drop_what_is_meant_for_everybody(name: bytes) -> None:
+    parsed = parse([b"HTTP/1.1 200 OK\r\nConnection: %b\r\n%b: x\r\n\r\n" % (name.upper(), name)])
+    assert parsed.head is not None
+    assert parsed.head.lines == [name + b": x"]
 
 
 @pytest.mark.parametrize("first", ["length", "chunked", "trailers", "head", "no content", "interim"])
@@ -265,6 +314,25 @@ def test_a_head_above_the_limit_is_refused_before_it_is_whole(piece: int) -> Non
     parsed = parse(pieces)
     assert parsed.error == "header or trailer fields larger than limits.max_header_bytes"
     assert parsed.head is None
+
+
+@pytest.mark.parametrize("before", [b"", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_a_head_above_the_limit_is_refused_also_when_it_came_whole(before: bytes) -> None:
+    fields = b"".join(b"X-%d: %s\r\n" % (number, b"v" * 90) for number in range(200))
+    parsed = parse([before + b"HTTP/1.1 200 OK\r\n%b\r\nbody" % fields])
+    assert parsed.error == "header or trailer fields larger than limits.max_header_bytes"
+    assert parsed.head is None
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_interim_responses_do_not_add_up_to_a_head_above_the_limit(split: bool) -> None:
+    hint = b"HTTP/1.1 103 Early Hints\r\nLink: <%b>\r\n\r\n" % (b"v" * 1000)
+    parser = ResponseParser(LIMIT)
+    parsed = parse([hint] * 20 if split else [hint * 20], parser=parser)
+    assert (parsed.error, len(parsed.interims), parser.nothing_seen) == (None, 20, False)
+    assert parser.feed(b"HTTP/1.1 200 OK\r\nContent-") is None
+    assert parser.feed(b"Length: 0\r\n\r\n") is None
+    assert parser.complete
 
 
 @pytest.mark.parametrize("piece", [512, 100_000])
