@@ -8,6 +8,7 @@ from functools import cache
 from typing import Protocol
 
 from sidecar.dialects.document import Document
+from sidecar.dialects.framing import MAX_EVENT
 from sidecar.dialects.framing.event_stream import EventStreamFramer
 from sidecar.dialects.framing.sse import SseFramer
 from sidecar.dialects.reading import Reading
@@ -90,6 +91,33 @@ class SseBody:
     def feed(self, data: bytes, at: float) -> None:
         """Read the events that are whole."""
         self._read(self._framer.feed(data), at)
+
+    def feed_all(self, chunks: list[tuple[float, bytes]]) -> None:
+        """Read many at once. Nearly always a read is one event of one line, which needs no framer to be told."""
+        framer = self._framer
+        idle = framer.idle
+        payloads: list[bytes] = []
+        instants: list[float] = []
+        for at, data in chunks:
+            end = len(data) - 2
+            if (
+                idle
+                and data.find(b"\n") == end
+                and data.startswith(b"data: {")
+                and data.endswith(b"}\n\n")
+                and b"\r" not in data
+                and end < MAX_EVENT
+            ):
+                payloads.append(data[6:end])
+                instants.append(at)
+                continue
+            if payloads:
+                self._semantics.on_events(payloads, instants)
+                payloads, instants = [], []
+            self._read(framer.feed(data), at)
+            idle = framer.idle
+        if payloads:
+            self._semantics.on_events(payloads, instants)
 
     def finish(self, at: float, *, clean: bool) -> bool:
         """The dialect knows whether the stream ended as it should."""

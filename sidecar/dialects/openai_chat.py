@@ -12,7 +12,8 @@ import msgspec
 
 from sidecar.dialects.openai_usage import OpenAiUsage, SlaMetrics, TimeInfo, Timings
 from sidecar.dialects.semantics import Semantics
-from sidecar.dialects.tally import HIDDEN, OTHER, REASONING, SUMMARY, TEXT, TOOL
+from sidecar.dialects.shape import TextShape
+from sidecar.dialects.tally import HIDDEN, OTHER, REASONING, SUMMARY, TEXT, TOOL, Tally
 from sidecar.dialects.typed import Typed
 
 
@@ -109,16 +110,36 @@ _CHUNK = Typed(Chunk)
 class OpenAiChat(Semantics):
     """Choices are told apart by their index; each must end with its own finish reason."""
 
-    __slots__ = ()
+    __slots__ = ("_text",)
 
     members = frozenset({b"model", b"choices", b"usage", b"error", b"x_groq", b"time_info", b"timings"})
+
+    def __init__(self, tally: Tally) -> None:
+        super().__init__(tally)
+        self._text = TextShape()
+
+    def on_events(self, payloads: list[bytes], instants: list[float]) -> None:
+        reading, tally, text = self.reading, self.tally, self._text
+        for data, at in zip(payloads, instants, strict=True):
+            reading.events += 1
+            if text.fits(data):
+                tally.tokens(TEXT, at)
+                continue
+            chunk = _CHUNK.read(data, reading)
+            if chunk is not None:
+                self._on_chunk(b"", chunk, at)
+                if text.wanted and _is_plain_text(chunk):
+                    text.learn(data, b'"content":"')
 
     def on_event(self, name: bytes, data: bytes, at: float) -> None:
         chunk = _CHUNK.read(data, self.reading)
         if chunk is None:
             if name == b"error":
                 self.tally.error(None)
-            return
+        else:
+            self._on_chunk(name, chunk, at)
+
+    def _on_chunk(self, name: bytes, chunk: Chunk, at: float) -> None:
         if chunk.model:
             self.reading.model = chunk.model
         if chunk.choices:
@@ -182,6 +203,17 @@ class OpenAiChat(Semantics):
             self.tally.error(error.type, error.code)
         else:
             self.tally.error(None)
+
+
+def _is_plain_text(chunk: Chunk) -> bool:
+    """One choice with text and nothing else, and nothing beside it that a later event of the shape could change."""
+    if chunk.choices is None or len(chunk.choices) != 1:
+        return False
+    choice = chunk.choices[0]
+    if chunk != Chunk(model=chunk.model, choices=chunk.choices) or choice.finish_reason or choice.text:
+        return False
+    delta = choice.delta
+    return delta is not None and isinstance(delta.content, str) and delta == Delta(content=delta.content)
 
 
 def _parts(parts: list[Part]) -> int:

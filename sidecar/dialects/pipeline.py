@@ -67,6 +67,19 @@ class ResponseReader:
             # The copy must never hurt the exchange; the counter tells of our mistake.
             self._fail()
 
+    def feed_all(self, chunks: list[tuple[float, bytes]]) -> None:
+        """Take several reads at once."""
+        body = self._body
+        if not isinstance(body, SseBody) or self._decoder is not None or self._failed:
+            for at, data in chunks:
+                self.feed(data, at)
+            return
+        self._at = chunks[-1][0] if chunks else self._at
+        try:
+            body.feed_all(chunks)
+        except Exception:
+            self._fail()
+
     def finish(self, *, clean: bool) -> Reading:
         """No more bytes come."""
         reading = self._reading

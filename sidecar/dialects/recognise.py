@@ -93,6 +93,12 @@ class Recogniser(Semantics):
         if self._inner is not None:
             self._inner.on_event(name, data, at)
 
+    def on_events(self, payloads: list[bytes], instants: list[float]) -> None:
+        if self._inner is not None:
+            self._inner.on_events(payloads, instants)
+        else:
+            super().on_events(payloads, instants)
+
     def on_document(self, data: bytes) -> None:
         # Moderations, rankings and the like have at most a model and usage, named as OpenAI names them.
         kind = recognised(b"", data) or openai_chat.OpenAiChat

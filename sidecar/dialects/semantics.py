@@ -21,6 +21,14 @@ class Semantics:
         """One event of a stream: its SSE name or event type, b"" for none, and its payload; `at` in seconds."""
         raise NotImplementedError
 
+    def on_events(self, payloads: list[bytes], instants: list[float]) -> None:
+        """Several events without a name; counts them in `reading.events`, which for one event its caller does."""
+        reading = self.reading
+        on_event = self.on_event
+        for data, at in zip(payloads, instants, strict=True):
+            reading.events += 1
+            on_event(b"", data, at)
+
     def on_document(self, data: bytes) -> None:
         """The whole answer of a request that was not streamed, or the wanted members of it."""
         self.on_event(b"", data, 0.0)

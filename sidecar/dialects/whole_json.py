@@ -37,6 +37,11 @@ class WholeJson:
         if self._size > KEEP:
             self._hand_over()
 
+    def feed_all(self, chunks: list[tuple[float, bytes]]) -> None:
+        """Keep several reads."""
+        for at, data in chunks:
+            self.feed(data, at)
+
     def finish(self, *, clean: bool) -> Reading:
         """Decode it, once."""
         parts = self._parts

@@ -86,6 +86,4 @@ class Meter:
     def _drain(self, reader: Reader) -> None:
         chunks, self._chunks = self._chunks, []
         self._pending = 0
-        feed = reader.feed
-        for at, data in chunks:
-            feed(data, at)
+        reader.feed_all(chunks)

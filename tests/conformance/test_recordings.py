@@ -119,6 +119,18 @@ def read(exchange: dict[str, Any], pieces: list[bytes]) -> Reading:
     return reader.finish(clean=True)
 
 
+def read_by_events(exchange: dict[str, Any], body: bytes) -> Reading:
+    """As most bodies come: one event in each read, and many reads taken at once."""
+    reader = reader_of(exchange)
+    pieces = [piece + b"\n\n" for piece in body.split(b"\n\n")]
+    pieces[-1] = pieces[-1][:-2]
+    chunks = [(1.0, piece) for piece in pieces if piece]
+    middle = len(chunks) // 2
+    reader.feed_all(chunks[:middle])
+    reader.feed_all(chunks[middle:])
+    return reader.finish(clean=True)
+
+
 def load(path: Path) -> tuple[dict[str, Any], bytes]:
     exchange = json.loads(path.read_text("utf-8"))
     return exchange, body_of(exchange)
@@ -192,6 +204,12 @@ def test_random_pieces_give_the_same_reading(path: Path) -> None:
         edges = [0, *cuts, len(body)]
         pieces = [body[start:end] for start, end in pairwise(edges)]
         assert read(exchange, pieces) == whole, f"seed {seed}"
+
+
+@pytest.mark.parametrize("path", EXCHANGES)
+def test_one_event_in_each_read_and_many_reads_at_once_give_the_same_reading(path: Path) -> None:
+    exchange, body = load(path)
+    assert read_by_events(exchange, body) == read(exchange, [body])
 
 
 @pytest.mark.parametrize("path", EXCHANGES)

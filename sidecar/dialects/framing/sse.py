@@ -74,6 +74,11 @@ class SseFramer:
             return [(data[7:first], data[first + 7 : last])]
         return self._feed_events(data)
 
+    @property
+    def idle(self) -> bool:
+        """Nothing of an event is held: the next read stands for itself."""
+        return not self._pending and not self._after_cr
+
     def _feed_events(self, data: bytes) -> list[Event]:
         """Read some events of which nothing came before, and perhaps the beginning of another."""
         whole, blank, rest = data.rpartition(b"\n\n")

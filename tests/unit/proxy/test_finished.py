@@ -60,7 +60,7 @@ def test_everything_else_comes_back_under_its_name() -> None:
         upstream="there",
         dialect="auto",
         method="PUT",
-        target="/path",
+        path="/path",
         operation="chat",
         model="gpt",
         answered_model="gpt-2026",

@@ -46,6 +46,10 @@ def spied(monkeypatch: pytest.MonkeyPatch) -> None:
             self.seen.append(at)
             self.reader.feed(data, at)
 
+    def feed_all(self, chunks: list[tuple[float, bytes]]) -> None:
+        for at, data in chunks:
+            self.feed(data, at)
+
         def finish(self, *, clean: bool) -> Any:
             return self.reader.finish(clean=clean)
 
