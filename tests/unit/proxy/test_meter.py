@@ -42,13 +42,9 @@ def spied(monkeypatch: pytest.MonkeyPatch) -> None:
             self.reader = reader
             self.seen: list[float] = []
 
-        def feed(self, data: bytes, at: float) -> None:
-            self.seen.append(at)
-            self.reader.feed(data, at)
-
-    def feed_all(self, chunks: list[tuple[float, bytes]]) -> None:
-        for at, data in chunks:
-            self.feed(data, at)
+        def feed_all(self, chunks: list[tuple[float, bytes]]) -> None:
+            self.seen += [at for at, _ in chunks]
+            self.reader.feed_all(chunks)
 
         def finish(self, *, clean: bool) -> Any:
             return self.reader.finish(clean=clean)
