@@ -61,11 +61,12 @@ async def _serve(app: App, source: ConfigSource) -> int:
         if stops > 1:
             at_once.set()
 
-    await app.start()
+    # Before anybody can see that we are there: a signal right after would find its default, which kills.
     reloader = Reloader(app, source)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     loop.add_signal_handler(signal.SIGHUP, reloader.request)
+    await app.start()
     watch = loop.create_task(reloader.watch())
     settle_memory()
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -180,3 +181,15 @@ async def test_sse_24_clients_that_leave_during_the_drain_end_it(
     started = time.monotonic()
     assert await sidecar.wait() == 0
     assert time.monotonic() - started < QUIET + 2
+
+
+async def test_a_signal_at_the_very_moment_it_listens_ends_it_in_order() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "sidecar", "serve", "--upstream", "http://127.0.0.1:1",
+            "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stderr is not None
+        assert b"listening" in await asyncio.wait_for(process.stderr.readline(), 15)
+        process.send_signal(number)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
