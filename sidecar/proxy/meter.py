@@ -16,8 +16,9 @@ from sidecar.exchange import Exchange
 BATCH_BYTES = 4 * 1024
 """How much of a copy is kept before it is read: some 16 events, less than handling one more read costs."""
 
-_STARTS = cycle([step * 29 % 64 * BATCH_BYTES // 64 for step in range(64)])
-"""What counts as pending already when a copy begins: the ends of the batches of neighbours lie apart."""
+_STARTS = cycle([-(step * 29 % 64) * BATCH_BYTES // 64 for step in range(64)])
+"""Bytes that do not count towards a copy's first batch: the ends of the batches of neighbours lie apart. A short answer
+is never read before it has ended."""
 
 
 class Meter:
