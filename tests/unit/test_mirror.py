@@ -19,6 +19,8 @@ ELSEWHERE: dict[str, str] = {
     "simulator/*": "tests/e2e/test_simulator.py",
     # What sections and kinds refuse is said in the words of whole files.
     "config/*": "tests/unit/config/test_load.py",
+    # A request is nothing without the connection it came on.
+    "listeners/http1_exchange.py": "tests/unit/listeners/test_http1.py",
     # Tables of metrics.
     "metrics/*metric*.py": "tests/unit/metrics/test_catalogue.py",
     # Runs the sidecar and the load as processes.
