@@ -142,6 +142,9 @@ class Http1Exchange:
         transport = self._protocol.transport
         if transport is None:
             return
+        if head is None and self._sent_chunked and body and not ended:
+            transport.write(b"%x\r\n%b\r\n" % (len(body), body))  # an event of a stream
+            return
         out = self._head(head, extra) if head is not None else b""
         if self._sent_chunked:
             if body:

@@ -177,9 +177,7 @@ class Proxy:
     ) -> Awaitable[Failure | None]:
         """Write the request, or begin to; what is returned is ready when the exchange has ended."""
         exchange = relay.exchange
-        relay.connection = connection
-        if downstream.writing_paused:
-            relay.client_paused()
+        relay.attach(connection)
         method = downstream.method.encode()
         exchange.t_conn = exchange.t_send0 = self._clock()
         if outgoing.body is None:

@@ -15,6 +15,8 @@ from sidecar.proxy.usage_injection import UsageFilter
 from sidecar.upstreams.http1 import Http1Connection
 from sidecar.upstreams.http1_response import ResponseHead
 
+_NOTHING: list[bytes] = []
+
 
 class Relay:
     """Receives one response from a connection and passes it on; also what a tunnel's two ends meet in.
@@ -66,6 +68,13 @@ class Relay:
         """Usage was asked for on the application's behalf: it is read here, and does not go on."""
         self._filter = UsageFilter()
 
+    def attach(self, connection: Http1Connection) -> None:
+        """The response will come on this connection; not before the application has taken what came before it."""
+        self.connection = connection
+        if self._paused_at or self._downstream.writing_paused:
+            self._paused_at = self._paused_at or self._clock()
+            connection.pause_reading()
+
     def rearm(self) -> None:
         """Get ready for another try of the same request: nothing has been sent to the application."""
         self.done = asyncio.get_running_loop().create_future()
@@ -84,20 +93,18 @@ class Relay:
         if self.finished:
             return
         exchange = self.exchange
-        extra: list[bytes] = []
+        extra = _NOTHING
         if head is not None:
             if head.status == 101 and not self._downstream.upgrade:
                 self._refuse_switch(now)
                 return
             self._mark_head(head, now)
-            if self._server_timing:
-                extra.append(server_timing(exchange))
-            if self._via:
-                extra.append(VIA)
+            extra = self._added_fields()
             self.head_sent = True
         shown = body
         if self._filter is not None:
             shown = self._filtered(head, body, ended)
+        # A transport that has more than it can send calls `client_paused` from within.
         self._downstream.send(head, extra, shown, ended, trailers)
         if exchange.tunnel and head is not None:
             self._downstream.start_tunnel(self)
@@ -107,8 +114,13 @@ class Relay:
             self.meter.add(now, body)
         if ended:
             self._end(now)
-        elif self._downstream.writing_paused and not self._paused_at:
-            self.client_paused()
+
+    def _added_fields(self) -> list[bytes]:
+        """The field lines that a response gets on its way."""
+        lines = [server_timing(self.exchange)] if self._server_timing else []
+        if self._via:
+            lines.append(VIA)
+        return lines
 
     def _refuse_switch(self, now: float) -> None:
         """A 101 that was not asked for: nobody here knows what the bytes after it mean (RFC 9110 §15.2.2)."""

@@ -6,6 +6,7 @@ The grammar is llhttp's, by httptools. Decided here is what it leaves open: HEAD
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import httptools
@@ -61,6 +62,9 @@ class ResponseParser:
 
     def __init__(self, max_header_bytes: int) -> None:
         self._max_header_bytes = max_header_bytes
+        self._parts: list[bytes] = []
+        self.on_body: Callable[[bytes], None] = self._parts.append
+        """llhttp's callback, once per chunk: straight into the list, without a frame of Python."""
         self._llhttp = httptools.HttpResponseParser(self)
         self._method = b""
         self.interims: list[tuple[int, bytes, Headers]] = []
@@ -74,7 +78,7 @@ class ResponseParser:
         self._head_limit = self._max_header_bytes
         self._silent_bytes = 0
         self._trailer_bytes = 0
-        self._parts: list[bytes] = []
+        self._parts.clear()
         self._head_pending = False
         self._keep_alive = False
         self.head: ResponseHead | None = None
@@ -105,7 +109,13 @@ class ResponseParser:
             return data[upgrade.args[0] :]
         except httptools.HttpParserError as error:
             self._keep_alive = self.persistent = False
+            if self._method == b"HEAD":
+                self._parts.clear()
             raise BadResponse(_explain(error)) from error
+        if self._parts and self._method == b"HEAD":
+            self._keep_alive = self.persistent = False
+            self._parts.clear()
+            raise BadResponse("a body after HEAD")
         if self.head is None:
             if self._fed > self._head_limit:
                 raise BadResponse(_HEADER_LIMIT)
@@ -125,7 +135,7 @@ class ResponseParser:
         body = b""
         if parts:
             body = parts[0] if len(parts) == 1 else b"".join(parts)
-            self._parts = []
+            parts.clear()
             self._silent_bytes = 0
         if head is not None and self._method == b"HEAD":
             self._end_after_head()
@@ -171,11 +181,6 @@ class ResponseParser:
         self.head = self._make_head(status)
         self._head_pending = True
         self._keep_alive = self._llhttp.should_keep_alive() and b"close" not in self.head.options
-
-    def on_body(self, data: bytes) -> None:
-        if self._method == b"HEAD":
-            raise _Refused("a body after HEAD")
-        self._parts.append(data)
 
     def on_message_complete(self) -> None:
         if self.head is None:

@@ -263,9 +263,21 @@ async def test_a_slow_client_holds_the_upstream_and_its_time_is_counted(relayed:
     assert the.exchange.client_wait == 2.5
 
 
-async def test_a_pause_that_came_before_the_response_is_noticed_with_it(relayed: Make) -> None:
+async def test_a_connection_is_not_read_while_what_came_before_is_not_taken(relayed: Make) -> None:
     the = relayed(writing_paused=True)
-    the.receive(b"x", head=head())
+    the.relay.attach(the.connection)
+    assert the.connection.calls == ["pause_reading"]
+    the.clock.advance(2)
+    the.relay.client_resumed()
+    assert the.connection.calls == ["pause_reading", "resume_reading"]
+    assert the.exchange.client_wait == 2.0
+
+
+async def test_a_pause_between_the_request_and_its_connection_holds_the_connection(relayed: Make) -> None:
+    the = relayed()
+    the.relay.connection = None
+    the.relay.client_paused()
+    the.relay.attach(the.connection)
     assert the.connection.calls == ["pause_reading"]
 
 
