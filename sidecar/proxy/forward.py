@@ -84,8 +84,7 @@ class Proxy:
             self._ledger.end(exchange, meter)
             raise
         except Exception as error:  # a mistake of ours must not take the application's connection down silently
-            log.error("request_failed", exc_info=error, upstream=exchange.upstream)
-            failure = Failure(Code.INTERNAL, "an error in the sidecar itself; its log has the details")
+            failure = _our_mistake(error, exchange)
         finally:
             self.in_flight -= 1
             self.last_ended = self._clock()
@@ -224,6 +223,9 @@ class Proxy:
             relay.failed(failure, self._clock())
         except ConnectionError:
             relay.client_gone()
+        except Exception as error:  # nobody else would end the exchange
+            connection.discard()
+            relay.failed(_our_mistake(error, exchange), self._clock())
         finally:
             exchange.request_copy = copy.result()
 
@@ -260,6 +262,11 @@ class Proxy:
             reason=failure.reason,
             message=failure.message,
         )
+
+
+def _our_mistake(error: Exception, exchange: Exchange) -> Failure:
+    log.error("request_failed", exc_info=error, upstream=exchange.upstream)
+    return Failure(Code.INTERNAL, "an error in the sidecar itself; its log has the details")
 
 
 def _arrived(downstream: Downstream) -> bytes:

@@ -447,6 +447,18 @@ async def test_a_mistake_of_ours_is_answered_and_shown_in_the_log(
     assert the.recorded().status == 500
 
 
+async def test_a_mistake_of_ours_amid_an_upload_ends_the_exchange_too(
+    proxied: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    the = proxied()
+    connection = the.upstream(waits)
+    with caplog.at_level("ERROR", "sidecar"):
+        downstream = await the.handle(parts=[CHAT, RuntimeError("a mistake of ours")], arrived=False)
+    assert error(downstream) == (500, "internal")
+    assert connection.discarded
+    assert [record.getMessage() for record in caplog.records] == ["request_failed"]
+
+
 async def test_a_client_that_is_slow_from_the_start_holds_the_upstream(proxied: Make) -> None:
     the = proxied()
     connection = the.upstream(waits)
