@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from sidecar import dialects, log
@@ -13,14 +12,13 @@ from sidecar.config.model import Config
 from sidecar.exchange import Exchange, Phase
 from sidecar.failures import Code, ErrorReason, Failure
 from sidecar.proxy.answers import error_response
-from sidecar.proxy.downstream import Downstream, RequestBody
+from sidecar.proxy.downstream import Downstream
 from sidecar.proxy.ledger import Ledger
 from sidecar.proxy.meter import Meter
+from sidecar.proxy.outgoing import Outgoing, body_too_large, prepare
 from sidecar.proxy.relay import Relay
 from sidecar.proxy.request_copy import RequestCopy
-from sidecar.proxy.request_head import request_head, with_new_body
 from sidecar.proxy.route import Origin, Router
-from sidecar.proxy.usage_injection import MAX_BODY_BYTES, with_usage_asked
 from sidecar.upstreams.http1 import Http1Connection
 
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})
@@ -28,15 +26,6 @@ IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})
 
 NO_UPSTREAM = ""
 """The upstream of requests that were refused before one was chosen."""
-
-
-@dataclass(slots=True)
-class Outgoing:
-    """A request as it goes to the upstream: `body` None while it still arrives, `early` what has come of it then."""
-
-    head: bytes
-    body: bytes | None
-    early: bytes = b""
 
 
 class ProxyObserver(Protocol):
@@ -124,14 +113,9 @@ class Proxy:
     async def _carry(self, origin: Origin, target: bytes, downstream: Downstream, relay: Relay) -> Failure | None:
         """Send the request and wait for the end of its response; a Failure when nothing of one was sent."""
         exchange = relay.exchange
-        body, early = downstream.body.whole(), b""
-        if body is None:
-            declared, limit = downstream.declared_length, self.config.limits.max_request_body
-            if declared is not None and declared > limit:
-                raise _body_too_large(limit)
-            if origin.injects_usage and _asks_chat(exchange):
-                body, early = await _collect(downstream.body)
-        outgoing = self._prepare(origin, target, downstream, relay, body, early)
+        outgoing = await prepare(
+            origin, target, downstream, relay, limit=self.config.limits.max_request_body, via=self.config.via
+        )
         exchange.t_ready = self._clock()
         for last_try in (False, True):
             connection = origin.pool.take()
@@ -150,26 +134,6 @@ class Proxy:
             self._retried(exchange, failure.reason)
             relay.rearm()
         raise AssertionError("the second try returns or raises")
-
-    def _prepare(  # noqa: PLR0917 - what is known of a request before it goes
-        self, origin: Origin, target: bytes, downstream: Downstream, relay: Relay, body: bytes | None, early: bytes
-    ) -> Outgoing:
-        """The request to send, with its body when that has arrived already."""
-        exchange = relay.exchange
-        limit = self.config.limits.max_request_body
-        head = request_head(downstream, origin, target, exchange, via=self.config.via)
-        if body is None:
-            return Outgoing(head, None, early)
-        if len(body) > limit:
-            raise _body_too_large(limit)
-        exchange.request_copy = body
-        exchange.request_bytes = len(body)
-        if origin.injects_usage and _asks_chat(exchange) and (asked := with_usage_asked(body)) is not None:
-            head, body = with_new_body(head, len(asked)), asked
-            relay.hide_usage()
-        elif downstream.chunked:
-            body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if body else b"0\r\n\r\n"
-        return Outgoing(head, body)
 
     def _send(
         self, connection: Http1Connection, relay: Relay, downstream: Downstream, outgoing: Outgoing
@@ -206,7 +170,7 @@ class Proxy:
             while data := data or await downstream.body.read():
                 exchange.request_bytes += len(data)
                 if exchange.request_bytes > limit:
-                    raise _body_too_large(limit)
+                    raise body_too_large(limit)
                 connection.write(b"%x\r\n%b\r\n" % (len(data), data) if downstream.chunked else data)
                 copy.add(data)
                 data = b""
@@ -277,25 +241,6 @@ def _arrived(downstream: Downstream) -> bytes:
         return b""
 
 
-def _asks_chat(exchange: Exchange) -> bool:
-    """The request goes to an operation that takes `stream_options`."""
-    path = exchange.target.split("?", 1)[0]
-    return exchange.method == "POST" and path.endswith(("/chat/completions", "/completions"))
-
-
-async def _collect(source: RequestBody) -> tuple[bytes | None, bytes]:
-    """The whole body while it is short enough to be changed, else None and its beginning."""
-    parts: list[bytes] = []
-    size = 0
-    while size <= MAX_BODY_BYTES:
-        data = await source.read()
-        if not data:
-            return b"".join(parts), b""
-        parts.append(data)
-        size += len(data)
-    return None, b"".join(parts)
-
-
 def _dial_again(failure: Failure) -> bool:
     """A handshake that was reset tells of one bad server behind the name; refusals and timeouts tell of all."""
     return failure.phase in (Phase.CONNECT, Phase.TLS) and failure.reason in (ErrorReason.RESET, ErrorReason.CLOSED)
@@ -306,9 +251,3 @@ def _send_again(failure: Failure, exchange: Exchange) -> bool:
     if failure.code is not Code.UPSTREAM_CLOSED or not exchange.connection_reused:
         return False
     return failure.request_untouched or exchange.method in IDEMPOTENT
-
-
-def _body_too_large(limit: int) -> Failure:
-    return Failure(
-        Code.BODY_TOO_LARGE, f"the request body is larger than {limit} bytes (limits.max_request_body)", Phase.SEND
-    )

@@ -58,10 +58,23 @@ class UsageFilter:
 
     def __init__(self) -> None:
         self._splitter = SseSplitter()
+        self._hid_half_an_end = False
+        """A hidden event ended with the CR of a CR LF whose LF had not come: that one is to be hidden as well."""
 
     def feed(self, data: bytes) -> bytes:
         """The bytes to send for the next bytes received; an event is held until it is whole."""
-        return b"".join(_shown(event) for event in self._splitter.feed(data))
+        shown = []
+        for event in self._splitter.feed(data):
+            if self._hid_half_an_end:
+                self._hid_half_an_end = False
+                if event == b"\n":
+                    continue
+            kept = _shown(event)
+            if kept:
+                shown.append(kept)
+            else:
+                self._hid_half_an_end = event.endswith(b"\r")
+        return b"".join(shown)
 
     def finish(self) -> bytes:
         """What was left at the end of the stream."""

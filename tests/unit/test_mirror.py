@@ -21,6 +21,8 @@ ELSEWHERE: dict[str, str] = {
     "config/*": "tests/unit/config/test_load.py",
     # A request is nothing without the connection it came on.
     "listeners/http1_exchange.py": "tests/unit/listeners/test_http1.py",
+    # What is sent is seen at the upstream's end of a whole request.
+    "proxy/outgoing.py": "tests/unit/proxy/test_forward.py",
     # Tables of metrics.
     "metrics/*metric*.py": "tests/unit/metrics/test_catalogue.py",
     # Runs the sidecar and the load as processes.

@@ -225,3 +225,14 @@ def test_how_a_stream_is_split_changes_nothing(pieces: list[tuple[bytes, bytes]]
     hiding = UsageFilter()
     out = b"".join(hiding.feed(stream[start:end]) for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True))
     assert out + hiding.finish() == b"".join(shown for _, shown in pieces)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_nothing_of_a_hidden_event_is_left_when_every_byte_comes_alone(end: str) -> None:
+    before, hidden, after = (
+        f"data: {data}{end}{end}".encode()
+        for data in ('{"choices":[{"delta":{}}]}', '{"choices":[],"usage":{"prompt_tokens":5}}', "[DONE]")
+    )
+    hiding = UsageFilter()
+    shown = b"".join(hiding.feed(bytes([byte])) for byte in before + hidden + after) + hiding.finish()
+    assert shown == before + after
