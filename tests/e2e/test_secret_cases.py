@@ -209,7 +209,7 @@ async def local(upstream: UpstreamFactory, tmp_path: Path) -> AsyncIterator[Loca
     await sidecar.stop()
 
 
-@pytest.mark.parametrize("place", ["_admit", "_prepare", "_send"])
+@pytest.mark.parametrize("place", ["_admit", "_carry", "_send"])
 async def test_aut_06_the_traceback_of_a_mistake_of_ours_has_no_credential(
     local: LocalSidecar, log_text: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
