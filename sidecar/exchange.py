@@ -73,7 +73,6 @@ class Exchange:
     t0: float
     started_at: float
     """Wall clock, Unix seconds: for people, never for durations."""
-    request_headers: Headers = field(default_factory=list, repr=False)
     trace_id: str = ""
 
     # Request direction.

@@ -93,9 +93,6 @@ class Http1Exchange:
 
     # ---- RequestBody: the body, out of aiohttp's stream ----
 
-    def at_end(self) -> bool:
-        return self._payload.at_eof()
-
     def whole(self) -> bytes | None:
         payload = self._payload
         error = payload.exception()
@@ -119,10 +116,6 @@ class Http1Exchange:
     def declared_length(self) -> int | None:
         value = self._message.headers.get("Content-Length")
         return int(value) if value is not None and value.isdecimal() else None
-
-    @property
-    def gone(self) -> bool:
-        return self._protocol.transport is None
 
     @property
     def writing_paused(self) -> bool:

@@ -28,9 +28,6 @@ class TunnelPeer(Protocol):
 class RequestBody(Protocol):
     """The body of a request while it arrives."""
 
-    def at_end(self) -> bool:
-        """All of it was read (or there is none)."""
-
     def whole(self) -> bytes | None:
         """The rest of the body if it has arrived completely, without waiting; else None."""
 
@@ -59,10 +56,6 @@ class Downstream(Protocol):
 
     received_at: float
     """Monotonic seconds when the head had been read."""
-
-    @property
-    def gone(self) -> bool:
-        """The application closed its connection."""
 
     @property
     def writing_paused(self) -> bool:

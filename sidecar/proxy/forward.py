@@ -52,9 +52,7 @@ class Proxy:
 
     async def handle(self, downstream: Downstream) -> None:
         """Serve one request until its response has been handed to the application's transport, or given up."""
-        exchange = Exchange(
-            NO_UPSTREAM, "auto", downstream.method, "", downstream.received_at, time.time(), downstream.headers
-        )
+        exchange = Exchange(NO_UPSTREAM, "auto", downstream.method, "", downstream.received_at, time.time())
         meter = Meter(exchange)
         self.in_flight += 1
         origin: Origin | None = None

@@ -62,9 +62,6 @@ class FakeBody:
         self._parts = parts
         self._arrived = arrived
 
-    def at_end(self) -> bool:
-        return not self._parts
-
     def whole(self) -> bytes | None:
         if not self._arrived:
             return None
@@ -106,7 +103,6 @@ class FakeDownstream:
     declared_length: int | None = None
     upgrade: bool = False
     received_at: float = 100.0
-    gone: bool = False
     writing_paused: bool = False
     sent: list[Sent] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)

@@ -26,8 +26,8 @@ def test_blocked_is_what_passed_before_a_connection_less_the_dialling(marks: dic
 def test_exchanges_share_nothing() -> None:
     first, second = make_exchange(), make_exchange()
     first.response_overheads.append(1.0)
-    first.request_headers.append((b"a", b"b"))
-    assert (second.response_overheads, second.request_headers) == ([], [])
+    first.response_headers.append((b"a", b"b"))
+    assert (second.response_overheads, second.response_headers) == ([], [])
 
 
 def test_nothing_is_reached_at_first() -> None:

