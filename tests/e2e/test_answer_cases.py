@@ -15,7 +15,7 @@ from tests.kit.client import get, post, request_bytes
 from tests.kit.h1 import RawRequest
 from tests.kit.local import LocalSidecars
 from tests.kit.metrics import outcomes
-from tests.kit.process import free_port
+from tests.kit.process import refusing_port
 from tests.kit.upstream import Connection, answering, each_request
 
 OK = events.body_response(b"ok")
@@ -112,7 +112,7 @@ SHAPES: list[tuple[str, str, Callable[[Any], tuple[str, str]], str]] = [
 async def test_errors_of_our_own_have_the_shape_of_the_dialect(
     dialect: str, target: str, read: Callable[[Any], tuple[str, str]], says: str, sidecars: LocalSidecars
 ) -> None:
-    sidecar = await sidecars(f"http://127.0.0.1:{free_port()}", settings={"dialect": dialect})
+    sidecar = await sidecars(f"http://127.0.0.1:{refusing_port()}", settings={"dialect": dialect})
     response = await post(sidecar.data, target, b"{}")
     assert (response.status, response.value("x-sidecar-error")) == (502, b"connect_failed")
     assert response.value("content-type") == b"application/json"

@@ -15,7 +15,7 @@ from tests.kit.client import CHAT_REQUEST, get
 from tests.kit.local import LocalSidecars, name_server
 from tests.kit.metrics import delta, outcomes
 from tests.kit.on_the_way import blackhole, connecting_sockets
-from tests.kit.process import free_port
+from tests.kit.process import refusing_port
 from tests.kit.upstream import answering
 
 OK = events.body_response(b"ok")
@@ -27,7 +27,7 @@ async def test_net_06_a_broken_first_address_costs_no_second(
 ) -> None:
     server = await upstream(answering(OK))
     with ExitStack() as held:
-        port = held.enter_context(blackhole("::1")) if first == "silent" else free_port("::1")
+        port = held.enter_context(blackhole("::1")) if first == "silent" else refusing_port("::1")
         fillers = connecting_sockets(port)
         lookup = name_server({"api.example.test": [("::1", port), ("127.0.0.1", server.port)]})
         sidecar = await sidecars(f"http://api.example.test:{server.port}", lookup=lookup)
@@ -83,7 +83,7 @@ async def never(host: str, port: int) -> tuple[list[object], float]:
 
 
 async def test_a_refused_connection_is_a_502_that_names_the_phase(sidecars: LocalSidecars) -> None:
-    sidecar = await sidecars(f"http://127.0.0.1:{free_port()}")
+    sidecar = await sidecars(f"http://127.0.0.1:{refusing_port()}")
     before = await sidecar.metrics()
     response = await get(sidecar.data, "/v1/models")
     after = await sidecar.metrics_after(before)

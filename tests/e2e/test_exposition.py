@@ -20,7 +20,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.kit import events
 from tests.kit.client import RawClient, get, post
 from tests.kit.metrics import Metrics, delta
-from tests.kit.process import free_port
+from tests.kit.process import refusing_port
 from tests.kit.sdk import ATTEMPTS, HANDSHAKE, ITL, Call, Stage
 from tests.kit.upstream import Connection, ScriptedUpstream, answering
 
@@ -47,7 +47,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
         settings: dict[str, dict[str, Any]] = {
             "/sim": {},
             "/fresh": {},
-            "/refused": {"url": f"http://127.0.0.1:{free_port()}", "tls": {}},
+            "/refused": {"url": f"http://127.0.0.1:{refusing_port()}", "tls": {}},
             "/broken": {"url": broken.url, "tls": {}},
             "/fading": {"url": fading.url, "tls": {}},
         }

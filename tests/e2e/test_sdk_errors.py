@@ -16,7 +16,7 @@ from tests.conftest import SidecarFactory, UpstreamFactory
 from tests.kit import events
 from tests.kit.client import CHAT_REQUEST
 from tests.kit.metrics import outcomes
-from tests.kit.process import free_port
+from tests.kit.process import refusing_port
 from tests.kit.sdk import Stage, forget_environment
 from tests.kit.sdk_calls import MESSAGES, Sdks, clients
 from tests.kit.upstream import Connection
@@ -31,7 +31,7 @@ PATIENCE = 5.0
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
     settings: dict[str, dict[str, Any]] = {
         "/sim": {},
-        "/refused": {"url": f"http://127.0.0.1:{free_port()}", "tls": {}},
+        "/refused": {"url": f"http://127.0.0.1:{refusing_port()}", "tls": {}},
         "/mistrusted": {"tls": {}},
         "/silent": {"timeouts": {"headers": "200ms"}},
         "/stalling": {"timeouts": {"idle": "200ms"}},

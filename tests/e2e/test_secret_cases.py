@@ -19,7 +19,7 @@ from tests.conftest import UpstreamFactory
 from tests.kit import events
 from tests.kit.client import get, request_bytes
 from tests.kit.h1 import RawRequest, RawResponse
-from tests.kit.process import LocalSidecar, SidecarProcess, free_port, upstream_config
+from tests.kit.process import LocalSidecar, SidecarProcess, refusing_port, upstream_config
 from tests.kit.shared import eventually
 from tests.kit.upstream import Connection, ScriptedUpstream, each_request
 from tests.kit.wire import ConnectionEnded
@@ -125,7 +125,7 @@ async def send(sidecar: LocalSidecar | SidecarProcess, data: bytes, spilled: Spi
 
 
 def settings(server: ScriptedUpstream, directory: Path) -> dict[str, Any]:
-    dead = free_port()
+    dead = refusing_port()
     proxy = f"http://user:SECRET10@127.0.0.1:{dead}"
     proxying = f"http://SECRET13:SECRET10@127.0.0.1:{server.port}"
     return {

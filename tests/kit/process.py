@@ -34,6 +34,18 @@ def free_port(host: str = "127.0.0.1") -> int:
         return port
 
 
+_HELD: list[socket.socket] = []
+
+
+def refusing_port(host: str = "127.0.0.1") -> int:
+    """A port that refuses connections while the tests run: bound, so that nobody else gets it, and not listening."""
+    held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    held.bind((host, 0))
+    _HELD.append(held)
+    port: int = held.getsockname()[1]
+    return port
+
+
 def split_address(text: str) -> Address:
     """`host:port` or `[host]:port` as a pair."""
     host, _, port = text.rpartition(":")
